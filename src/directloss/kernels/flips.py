@@ -42,21 +42,6 @@ CELLS = 1 << 16
 """Lines, or pairs of numbers of flips, to compare at a time."""
 
 
-class FlipRequest(NamedTuple):
-    """A request for a batch of problems."""
-
-    loss: Callable[[Any], Any]
-    """L of an array of counts ``(4, ...)``: true and false positives, false and true negatives."""
-    line: str | None
-    """``line`` of `directloss.tasks.CountTask`; the next is its ``monotone``."""
-    monotone: bool
-    epsilon: Any
-    """One-dimensional; repeated over the problems."""
-    automatic: bool
-    """Whether epsilon still needs to be multiplied by `units`."""
-    signs: tuple[int, ...]
-
-
 class Flips(NamedTuple):
     """The possible flips of some rows, cheapest first."""
 
@@ -69,47 +54,38 @@ class Flips(NamedTuple):
     """Number of flips per side, shape (r, 2)."""
 
 
-def solve(scores: Any, labels: Any, draws: Any, request: FlipRequest) -> tuple[Any, Any]:
-    """Losses of scores ``(b, n)``, and the mean gradient over ``draws`` ``(d, b, n)`` and signs; None without draws.
+class Judge(NamedTuple):
+    """A loss of counts, and the sign with which inference looks for more or for less of it."""
 
-    Labels, ``(b, n)`` as int8, are 1, 0, or -1 for padding.
-    """
-    P, N = (labels == 1).sum(1), (labels == 0).sum(1)
-    losses = request.loss(confusion(scores > 0, labels))
-    if draws is None:
-        return losses, None
-    steps = np.broadcast_to(request.epsilon, len(labels))
-    if request.automatic:
-        steps = steps * units(request.loss(mistakes(P, N)), P + N)
-    slope, most = np.zeros(labels.shape), np.finfo(draws.dtype).max
-    with np.errstate(divide="ignore", over="ignore"):
-        unit = steps * np.maximum(P + N, 1)
-        factor = np.minimum(1 / unit, most) / (len(draws) * len(request.signs))
-    together = max(1, CELLS // labels.shape[1])
-    for draw in draws:
-        for first in range(0, len(labels), together):
-            some = slice(first, first + together)
-            for sign in request.signs:
-                slope[some] += factor[some, None] * _changes(draw[some], labels[some], unit[some], sign, request)
-    return losses, slope
+    loss: Callable[[Any], Any]
+    """L of an array of counts ``(4, ...)``: true and false positives, false and true negatives."""
+    line: str | None
+    """``line`` of `directloss.tasks.CountTask`; the next is its ``monotone``."""
+    monotone: bool
+    sign: int
 
 
-def _changes(scores: Any, labels: Any, unit: Any, sign: int, request: FlipRequest) -> Any:
-    """``sign`` times the best flips of rows ``(r, n)``: +1 where a no becomes a yes, -1 where a yes becomes a no."""
+def best_flips(scores: Any, labels: Any, epsilon: Any, judge: Judge) -> Any:
+    """Which decisions of rows ``(r, n)`` to flip; labels, as int8, are 1, 0, or -1 for padding; epsilon is ``(r,)``."""
+    together = max(1, CELLS // scores.shape[1])
+    parts = [slice(first, first + together) for first in range(0, len(scores), together)]
     with np.errstate(all="ignore"):
-        counts = confusion(scores > 0, labels)
-        directions = (sign,) if request.monotone else (+1, -1)
-        flips = {direction: _flips(scores, labels, unit, direction) for direction in directions}
-        if request.line is not None:
-            more = sign * _along_lines(flips[sign], counts, sign, request)
-        else:
-            more = _in_grid(flips, counts, sign, request)
-    change = np.zeros(scores.shape)
+        return np.concatenate([_flipped(scores[some], labels[some], epsilon[some], judge) for some in parts])
+
+
+def _flipped(scores: Any, labels: Any, epsilon: Any, judge: Judge) -> Any:
+    counts, unit = confusion(scores > 0, labels), epsilon * np.maximum((labels >= 0).sum(1), 1)
+    directions = (judge.sign,) if judge.monotone else (+1, -1)
+    flips = {direction: _flips(scores, labels, unit, direction) for direction in directions}
+    if judge.line is not None:
+        more = judge.sign * _along_lines(flips[judge.sign], counts, judge)
+    else:
+        more = _in_grid(flips, counts, judge)
+    flipped = np.zeros(scores.shape, bool)
     for direction, (_, _, items, _) in flips.items():
-        for side, towards in ((POSITIVE, -sign * direction), (NEGATIVE, sign * direction)):
-            row, place = np.nonzero(np.arange(scores.shape[1]) < direction * more[:, side, None])
-            change[row, items[row, side, place]] = towards
-    return change
+        row, side, place = np.nonzero(np.arange(scores.shape[1]) < direction * more[..., None])
+        flipped[row, items[row, side, place]] = True
+    return flipped
 
 
 def _flips(scores: Any, labels: Any, unit: Any, direction: int) -> Flips:
@@ -121,18 +97,18 @@ def _flips(scores: Any, labels: Any, unit: Any, direction: int) -> Flips:
     return Flips(prices, np.pad(prices.cumsum(2), ((0, 0), (0, 0), (1, 0))), items, numbers)
 
 
-def _along_lines(flips: Flips, counts: Any, sign: int, request: FlipRequest) -> Any:
+def _along_lines(flips: Flips, counts: Any, judge: Judge) -> Any:
     """The best numbers of flips ``(r, 2)``, on lines of fixed ``j - i`` (sloping) or fixed j.
 
     Each step along a line gains the slope of the line and costs more than the step before, so binary search finds the
     last one that pays off. Among equally good outputs the cheapest wins, and among these the one with the fewest flips.
     """
     prices, totals, _, numbers = flips
-    sloping, n = request.line == "predicted", prices.shape[2]
+    sloping, n, sign = judge.line == "predicted", prices.shape[2], judge.sign
 
     def value(i: Any, j: Any) -> Any:
         """``sign`` times the loss after so many flips."""
-        return sign * request.loss(_moved(counts[:, :, None], sign * i, sign * j))
+        return sign * judge.loss(_moved(counts[:, :, None], sign * i, sign * j))
 
     def at(table: Any, side: int, place: Any) -> Any:
         return np.take_along_axis(table[:, side], np.clip(place, 0, table.shape[2] - 1), 1)
@@ -169,15 +145,15 @@ def _along_lines(flips: Flips, counts: Any, sign: int, request: FlipRequest) -> 
     return np.concatenate([np.take_along_axis(one, fewest, 1) for one in (i, j)], 1)
 
 
-def _in_grid(flips: dict[int, Flips], counts: Any, sign: int, request: FlipRequest) -> Any:
+def _in_grid(flips: dict[int, Flips], counts: Any, judge: Judge) -> Any:
     """The best numbers of more mistakes ``(r, 2)`` (fewer if negative), for any function of the confusion matrix."""
     rows = counts.shape[1]
     limits = np.full(rows, np.inf)
-    if request.monotone:  # the loss with all flips limits what they may cost
-        most = sign * flips[sign].numbers
-        limits = sign * (request.loss(_moved(counts, *most.T)) - request.loss(counts))
+    if judge.monotone:  # the loss with all flips limits what they may cost
+        most = judge.sign * flips[judge.sign].numbers
+        limits = judge.sign * (judge.loss(_moved(counts, *most.T)) - judge.loss(counts))
     best = [
-        _best_cell(counts[:, row], *(_reach(flips, row, side, limit) for side in (POSITIVE, NEGATIVE)), sign, request)
+        _best_cell(counts[:, row], *(_reach(flips, row, side, limit) for side in (POSITIVE, NEGATIVE)), judge)
         for row, limit in enumerate(limits)
     ]
     return np.array(best)
@@ -194,9 +170,7 @@ def _reach(flips: dict[int, Flips], row: int, side: int, limit: float) -> tuple[
     return np.concatenate(numbers), np.concatenate(costs)
 
 
-def _best_cell(
-    counts: Any, positives: tuple[Any, Any], negatives: tuple[Any, Any], sign: int, request: FlipRequest
-) -> tuple[int, int]:
+def _best_cell(counts: Any, positives: tuple[Any, Any], negatives: tuple[Any, Any], judge: Judge) -> tuple[int, int]:
     """The best cell; among equally good ones the cheapest, and among these the one with the fewest flips."""
     tops = []
     (ks, k_costs), (ms, m_costs) = positives, negatives
@@ -205,7 +179,7 @@ def _best_cell(
         some = slice(first, first + together)
         k, m = np.broadcast_arrays(ks[some, None], ms)
         cost = k_costs[some, None] + m_costs
-        value = sign * request.loss(_moved(counts[:, None, None], k, m)) - cost
+        value = judge.sign * judge.loss(_moved(counts[:, None, None], k, m)) - cost
         near = np.nonzero(value >= value.max() - 4 * ROUNDING)
         place = np.lexsort((np.abs(k[near]) + np.abs(m[near]), cost[near]))[0]
         at = int(k[near][place]), int(m[near][place])
