@@ -26,7 +26,7 @@ from directloss._checks import fail, warn_once
 from directloss._gradient import carrier, largest_slope
 from directloss._problem import Problem, result_type
 from directloss.noise import Noise
-from directloss.task import Solve
+from directloss.task import Solve, moving
 
 
 class Inferred(NamedTuple):
@@ -136,7 +136,7 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], dtype: torch.dtype)
 
 def _warn_of_standstill(problem: Problem, losses: Tensor, change: Tensor, signs: tuple[int, ...]) -> None:
     """Without noise and with sign +1, decisions can have a loss but no gradient, for example if all are wrong."""
-    if signs != (1,) or problem.task.defaults.sign != "both":
+    if signs != (1,) or problem.task.defaults.sign != "both" or moving(problem.task) is None:
         return
     if not bool(change.any()) and bool(losses.any()):
         warn_once(

@@ -29,13 +29,13 @@ irrelevant ones. This does not depend on the order of the input, and a constant 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,22 +55,11 @@ GRAIN = 1 << 14
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
-class Definition(Hashable, Protocol):
-    """`directloss.metrics.ranking.PositionMetric`, as far as tables need it."""
-
-    by_rank: ClassVar[bool]
-    by_list: ClassVar[bool]
-
-    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
-    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
-    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
-    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
-
-
 class PositionTables(NamedTuple):
     """A metric as compiled loops read it, and what loss-augmented inference may assume of it."""
 
-    metric: Definition
+    metric: Any
+    """A `directloss.metrics.ranking.PositionMetric`."""
     n: int
     """The length of the lists."""
     convex: bool = False
@@ -96,7 +85,7 @@ class PositionTables(NamedTuple):
 
 
 def _arrays(
-    metric: Definition, n: int, size: int, P: Tensor | None = None, N: Tensor | None = None, table: Tensor | None = None
+    metric: Any, n: int, size: int, P: Tensor | None = None, N: Tensor | None = None, table: Tensor | None = None
 ) -> compiled.Weights:
     """All tables, for one list (or any) per row."""
     # Imported lazily: numba is slow to import.
@@ -125,19 +114,16 @@ _short, _long = lru_cache(maxsize=16)(_arrays), lru_cache(maxsize=1)(_arrays)
 
 
 class Rankings(NamedTuple):
-    """The result of a backend for lists of shape ``(b, n)``; None for parts that were not requested."""
+    """The result for lists of shape ``(b, n)``; None for parts that were not requested."""
 
     loss: Tensor
     """``best - M``, 0 where nothing is relevant; float32, or float64 for float64 scores."""
-    counts: Tensor
-    """Numbers of relevant and irrelevant items, shape ``(b, 2)``."""
-    complete: bool
-    """Whether every list has relevant and irrelevant items."""
-    gradient: Tensor | None = None
+    counted: Tensor | None
+    """Which lists have relevant and irrelevant items, shape ``b``; None if all do."""
+    gradient: Tensor | None
     """Of the loss, shape ``(b, n)``."""
-    above_predicted: Tensor | None = None
-    """For each item, how many items of the other class rank above it in the prediction; 0 for padding."""
-    above_augmented: Tensor | None = None
+    above: Tensor
+    """For each item, how many items of the other class rank above it, shape ``(b, n)``; 0 for padding."""
 
 
 @contextmanager
@@ -223,15 +209,9 @@ def solve_rankings(
     slope = slopes[0] / 2 + slopes[1] / 2 if len(slopes) == 2 else slopes[0] if slopes else None
     if signs and not own:
         slope = np.add.reduce(slope.reshape(-1, scores.numel()))
-    return Rankings(
-        torch.from_numpy(first.loss.reshape(shape[:-1])).to(device),
-        torch.from_numpy(first.numbers.reshape(*shape[:-1], 2)).to(device),
-        lacking == 0,
-        *(
-            None if part is None else torch.from_numpy(part.reshape(shape)).to(device)
-            for part in (slope, first.above_predicted, first.above_augmented)
-        ),
-    )
+    complete = (first.numbers > 0).all(1) if lacking else None
+    parts = ((first.loss, shape[:-1]), (complete, shape[:-1]), (slope, shape), (first.counts, shape))
+    return Rankings(*(None if x is None else torch.from_numpy(x.reshape(to)).to(device) for x, to in parts))
 
 
 def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables) -> Tensor:

@@ -166,8 +166,7 @@ class ListBatch:
         self.loss, self.numbers = np.empty(len(self.scores), dtype), np.empty((len(self.scores), 2), np.int64)
         # Padding keeps the zeros.
         self.gradient = np.zeros(shape, dtype) if self.slopes else None
-        self.above_predicted = np.zeros(shape, np.int64) if self.above == "predicted" else None
-        self.above_augmented = np.zeros(shape, np.int64) if self.above == "augmented" else None
+        self.counts = np.zeros(shape, np.int64) if self.above else None
 
     def solve(self, first: int, last: int) -> int:
         """Fill the results of the lists ``first`` to ``last - 1``.
@@ -177,7 +176,7 @@ class ListBatch:
         if self.gains is not None:
             return self._move_graded(slice(first, last))
         n = self.scores.shape[1]
-        augments = (self.slopes and self.noisy is None) or self.above_augmented is not None
+        augments = (self.slopes and self.noisy is None) or self.above == "augmented"
         together = max(1, min(last - first, BLOCK // n))
         values, factors = np.empty((together, 2, n)), np.empty((together, 3))
         items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
@@ -196,12 +195,10 @@ class ListBatch:
             lacking += judge(
                 predicted, numbers, weights, self.epsilon, self.sign, peak, start, factors, self.loss
             )  # fmt: skip
-            if self.above_predicted is not None:
-                scatter(predicted, items, numbers, self.above_predicted[some])
             if augments:
                 self._augment(weights, values, predicted, numbers, factors, augmented)
-            if self.above_augmented is not None:
-                scatter(augmented, items, numbers, self.above_augmented[some])
+            if self.counts is not None:
+                scatter(augmented if augments else predicted, items, numbers, self.counts[some])
             if self.noisy is not None:
                 self._move(some, places, sizes, weights)
             elif self.slopes:

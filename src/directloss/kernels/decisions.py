@@ -1,4 +1,4 @@
-"""Decisions on the CPU, compiled by numba: yes or no for each item (`directloss.moves`); and the best paths, trees and
+"""Decisions on the CPU, compiled by numba: yes or no for each item (`directloss.moves`); and the best paths and
 knapsacks, one problem at a time.
 
 Every kernel of the second kind takes float64 scores ``(b, parts)`` of any sign and fills a table of the same shape with
@@ -100,34 +100,6 @@ def walks(scores: Any, first: Any, entering: Any, tail: Any, source: int, goal: 
             if chosen[turn, v] >= 0:
                 used[problem, chosen[turn, v]] += 1.0
                 v = tail[chosen[turn, v]]
-
-
-# ---------------------------------------------------------------------- spanning trees
-
-
-@allocating
-def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> None:
-    """Kruskal's algorithm: the best edges first, unless they close a cycle. Ties go to the first edge."""
-    group = np.empty(nodes, np.int64)
-    for problem in range(len(scores)):
-        group[:] = np.arange(nodes)
-        missing = nodes - 1
-        for edge in np.argsort(-scores[problem], kind="mergesort"):
-            a, b = _root(group, tail[edge]), _root(group, head[edge])
-            if a != b:
-                group[a] = b
-                used[problem, edge] = 1.0
-                missing -= 1
-                if not missing:
-                    break
-
-
-@allocating
-def _root(group: Any, node: int) -> int:
-    while group[node] != node:
-        group[node] = group[group[node]]
-        node = group[node]
-    return node
 
 
 # ---------------------------------------------------------------------- knapsacks

@@ -45,7 +45,6 @@ from directloss.tasks.ranking import (
     ReciprocalRank,
 )
 from directloss.tasks.solver import SolverTask
-from directloss.tasks.trees import SpanningTree
 
 _ALSO = {
     "ap": ("average_precision", "average_precision_score", "map", "mean_average_precision", "auprc", "pr_auc"),
@@ -168,7 +167,6 @@ __all__ = [
     "Selection",
     "ShortestPath",
     "SolverTask",
-    "SpanningTree",
     "Task",
     "TopK",
     "get",

@@ -98,21 +98,12 @@ class Decomposable(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         scores = wide(scores.detach())
-        output = self.solve(scores + sign * self._per_part(epsilon, scores) * self.costs(target, scores))
-        self.doubt(scores, output, target, epsilon, sign)
-        return output
-
-    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """Warn if an output of augmented inference cannot be optimal."""
+        if isinstance(epsilon, Tensor):
+            epsilon = epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
+        return self.solve(scores + sign * epsilon * self.costs(target, scores))
 
     def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
         """Warn if outputs cost less than the best ones, by more than rounding errors."""
-
-    def _per_part(self, epsilon: float | Tensor, scores: Tensor) -> float | Tensor:
-        """One number per problem, in the dtype of the scores and broadcastable to the parts."""
-        if not isinstance(epsilon, Tensor):
-            return epsilon
-        return epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
 
     def truth(self, target: Tensor) -> Tensor:
         """The target itself if it marks the true output; the best output for ``loss="regret"``."""

@@ -115,14 +115,14 @@ class RankingTask(ListTask):
         """The ranking as F sees it: only pairs of a relevant and an irrelevant item, with ties spread evenly."""
         tables = self.metric.tables(target)
         solved = solve_rankings(scores.detach(), target, tables, above="predicted", check_values=False)
-        return _ranking(solved.above_predicted, target)
+        return _ranking(solved.above, target)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         solved = solve_rankings(
             scores.detach(), target, self.metric.tables(target), epsilon=epsilon, signs=(sign,), above="augmented",
             check_values=False,
         )  # fmt: skip
-        return _ranking(solved.above_augmented, target)
+        return _ranking(solved.above, target)
 
     def truth(self, target: Tensor) -> Ranking:
         relevant, _ = counts(target)
@@ -204,8 +204,7 @@ class RankingTask(ListTask):
             scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
             width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
         )  # fmt: skip
-        counted = None if solved.complete else (solved.counts > 0).all(-1)
-        return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
+        return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), solved.counted)
 
     def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
@@ -214,17 +213,15 @@ class RankingTask(ListTask):
             signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
             padding=not request.check_values,
         )  # fmt: skip
-        return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
+        return Solved(solved.loss, solved.gradient, solved.counted)
 
     def __repr__(self) -> str:
         settings = (getattr(self.metric, one.name) for one in fields(self.metric) if one.init)
         return f"{type(self).__name__}({', '.join(name_of(value) for value in settings if value is not None)})"
 
 
-def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
+def _ranking(above: Tensor, target: Tensor) -> Ranking:
     """Counts with the resulting coefficients of F."""
-    if above is None:
-        raise TypeError("the kernel returned no counts")
     relevant, irrelevant = (count[..., None] for count in counts(target))
     others = torch.where(target == 1, irrelevant, relevant)
     real = (target >= 0) & (irrelevant > 0) & (relevant > 0)

@@ -95,10 +95,11 @@ class SolverTask(Decomposable):
 
     # ------------------------------------------------------------------ plausibility
 
-    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """Warn if an output loses to the target: the solver minimises, or the target is not a possible output."""
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """Warn if the output loses to the target: the solver minimises, or the target is not a possible output."""
+        output = super().augmented(scores, target, epsilon, sign)
         if self._named is None:
-            return
+            return output
         truth = self.truth(target)
         size = wide(scores.detach()).abs().amax() * SLACK * output.shape[-1]
         lead = self.score(scores, output) - self.score(scores, truth)
@@ -110,6 +111,7 @@ class SolverTask(Decomposable):
                 "maximise (scores * y).sum(): pass -scores to a solver that minimises. If it does, the target is not a "
                 "possible output.",
             )
+        return output
 
     def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
         if bool((regret < -SLACK * self._sum(costs.abs())).any()):
