@@ -199,19 +199,20 @@ def solve_rankings(
         check_labels(target, LABELS if padding else LABELS[:2], BINARY)
     elif lacking == compiled.NOT_FINITE:
         check_finite(torch.where(target >= 0, scores, 0.0))
-    slopes = [first.gradient] if own or moves else []
+    slopes: list[Any] = [first.gradient] if own or moves else []
     # Noise may make huge scores infinite.
     perturbed = _rows(scores if draws is None else torch.nan_to_num(draws)) if len(signs) > own else None
     for sign in signs[own:]:
         lists = compiled.ListBatch(perturbed, **problem, sign=sign, slopes=True)
         _in_threads(lists)
         slopes.append(lists.gradient)
-    slope = slopes[0] / 2 + slopes[1] / 2 if len(slopes) == 2 else slopes[0] if slopes else None
+    slope: Any = slopes[0] / 2 + slopes[1] / 2 if len(slopes) == 2 else slopes[0] if slopes else None
     if signs and not own:
         slope = np.add.reduce(slope.reshape(-1, scores.numel()))
-    complete = (first.numbers > 0).all(1) if lacking else None
-    parts = ((first.loss, shape[:-1]), (complete, shape[:-1]), (slope, shape), (first.counts, shape))
-    return Rankings(*(None if x is None else torch.from_numpy(x.reshape(to)).to(device) for x, to in parts))
+    counted = (first.numbers > 0).all(1) if lacking else None
+    parts: Any = ((first.loss, shape[:-1]), (counted, shape[:-1]), (slope, shape), (first.counts, shape))
+    results: Any = (None if x is None else torch.from_numpy(x.reshape(to)).to(device) for x, to in parts)
+    return Rankings(*results)
 
 
 def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables) -> Tensor:

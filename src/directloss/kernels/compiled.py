@@ -165,8 +165,8 @@ class ListBatch:
         shape, dtype = self.scores.shape, self.scores.dtype
         self.loss, self.numbers = np.empty(len(self.scores), dtype), np.empty((len(self.scores), 2), np.int64)
         # Padding keeps the zeros.
-        self.gradient = np.zeros(shape, dtype) if self.slopes else None
-        self.counts = np.zeros(shape, np.int64) if self.above else None
+        self.gradient: Any = np.zeros(shape, dtype) if self.slopes else None
+        self.counts: Any = np.zeros(shape, np.int64) if self.above else None
 
     def solve(self, first: int, last: int) -> int:
         """Fill the results of the lists ``first`` to ``last - 1``.

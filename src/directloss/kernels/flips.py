@@ -118,17 +118,15 @@ def _along_lines(flips: Flips, counts: Any, judge: Judge) -> Any:
     # No set of flips may cost more than all of them could gain.
     reach = np.maximum((totals < (extreme - plain)[..., None]).sum(2) - 1, 0)
     most_x, most_y = reach.T[:, :, None]
-    gap = np.arange(-int(most_x.max()) if sloping else 0, int(most_y.max()) + 1)[None]
-    first = np.maximum(-gap, 0) if sloping else np.zeros_like(gap)
-    last = np.minimum(x, y - gap) if sloping else x + 0 * gap
-    inside = (gap >= (-most_x if sloping else 0)) & (gap <= most_y)
-    first, span = np.broadcast_arrays(np.where(inside, first, 0), np.where(inside, last - first, 0))
-    shift = gap if sloping else 0
-    start = np.where(inside, first + gap if sloping else gap, 0)  # j at the first step
-    base, end = value(np.stack((first, first + span)), np.stack((start, start + (span if sloping else 0 * span))))
-    rise = end - base
-    low, high = np.zeros_like(span), np.minimum(most_x, most_y - shift) - first if sloping else most_x + 0 * gap
-    high = np.where(inside, high, 0)
+    gap = np.arange(-int(most_x.max()) * sloping, int(most_y.max()) + 1)[None]
+    inside = (gap >= -most_x * sloping) & (gap <= most_y)
+    # The first step of each line is (i, j) = (first, start); it has this many more, of which high are within reach.
+    first = np.where(inside, np.maximum(-gap, 0), 0)
+    start = np.where(inside, first + gap, 0)
+    span = np.where(inside, (np.minimum(x, y - gap) if sloping else x) - first, 0)
+    high = np.where(inside, (np.minimum(most_x, most_y - gap) if sloping else most_x) - first, 0)
+    base, end = value(np.stack((first, first + span)), np.stack((start, start + span * sloping)))
+    low, rise = np.zeros_like(span), end - base
     for _ in range(n.bit_length()):
         middle = (low + high + 1) // 2
         price = at(prices, POSITIVE, first + middle - 1)
@@ -136,7 +134,7 @@ def _along_lines(flips: Flips, counts: Any, judge: Judge) -> Any:
             price = price + at(prices, NEGATIVE, start + middle - 1)
         pays = (middle > low) & (price * span < rise - ROUNDING)
         low, high = np.where(pays, middle, low), np.where(pays, high, np.maximum(middle - 1, low))
-    i, j = first + low, start + (low if sloping else 0)
+    i, j = first + low, start + low * sloping
     cost = at(totals, POSITIVE, i) + at(totals, NEGATIVE, j)
     gained = np.where(inside, base - cost + np.where(low > 0, rise * low / np.maximum(span, 1), 0.0), -np.inf)
     near = gained >= gained.max(1, keepdims=True) - 4 * ROUNDING
@@ -152,10 +150,10 @@ def _in_grid(flips: dict[int, Flips], counts: Any, judge: Judge) -> Any:
     if judge.monotone:  # the loss with all flips limits what they may cost
         most = judge.sign * flips[judge.sign].numbers
         limits = judge.sign * (judge.loss(_moved(counts, *most.T)) - judge.loss(counts))
-    best = [
-        _best_cell(counts[:, row], *(_reach(flips, row, side, limit) for side in (POSITIVE, NEGATIVE)), judge)
-        for row, limit in enumerate(limits)
-    ]
+    best = []
+    for row, limit in enumerate(limits):
+        reach = [_reach(flips, row, side, limit) for side in (POSITIVE, NEGATIVE)]
+        best.append(_best_cell(counts[:, row], reach, judge))
     return np.array(best)
 
 
@@ -170,10 +168,10 @@ def _reach(flips: dict[int, Flips], row: int, side: int, limit: float) -> tuple[
     return np.concatenate(numbers), np.concatenate(costs)
 
 
-def _best_cell(counts: Any, positives: tuple[Any, Any], negatives: tuple[Any, Any], judge: Judge) -> tuple[int, int]:
+def _best_cell(counts: Any, reach: list[tuple[Any, Any]], judge: Judge) -> tuple[int, int]:
     """The best cell; among equally good ones the cheapest, and among these the one with the fewest flips."""
+    (ks, k_costs), (ms, m_costs) = reach
     tops = []
-    (ks, k_costs), (ms, m_costs) = positives, negatives
     together = max(1, CELLS // len(ms))
     for first in range(0, len(ks), together):
         some = slice(first, first + together)
@@ -198,17 +196,3 @@ def confusion(chosen: Any, labels: Any) -> Any:
     """True and false positives, false and true negatives, shape (4, ...), in float64."""
     cells = [(chosen == yes) & (labels == label) for yes in (True, False) for label in (1, 0)]
     return np.stack([cell.sum(-1) for cell in cells]).astype(np.float64)
-
-
-def mistakes(P: Any, N: Any) -> Any:
-    """The confusion matrices of one miss, of one false alarm, and of no mistake; shape (4, 3, b)."""
-    miss, alarm = np.minimum(P, 1), np.minimum(N, 1)
-    none = np.zeros_like(P)
-    return np.stack(((P - miss, P, P), (none, alarm, none), (miss, none, none), (N, N - alarm, N))).astype(np.float64)
-
-
-def units(single: Any, items: Any) -> Any:
-    """`directloss.tasks.CountTask.unit_epsilon`, from the losses of `mistakes`."""
-    # If no single wrong decision changes the metric, treat all as equally important.
-    stake = items * (np.maximum(single[0], single[1]) - single[2])
-    return 1 / np.where(stake > 0, stake, 1.0)

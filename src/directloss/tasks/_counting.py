@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
+from directloss._checks import check_finite, check_labels, check_same_shape, precise, warn_of_probabilities
 from directloss.kernels import binary_labels, compiles, label_array
 from directloss.metrics.confusion import count
 from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
@@ -122,10 +122,14 @@ class CountTask(Task):
         """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, the larger loss
         of one miss and of one false alarm with all other decisions right.
         """
-        from directloss.kernels import flips  # slow to import
-
-        P, N = ((target == label).sum(-1).cpu().numpy() for label in (1, 0))
-        return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
+        P, N = (precise((target == label).sum(-1)) for label in (1, 0))
+        none, miss, alarm = torch.zeros_like(P), P.clamp(max=1), N.clamp(max=1)
+        worst = torch.maximum(
+            self.loss_of_counts(P - miss, none, miss, N), self.loss_of_counts(P, alarm, none, N - alarm)
+        )
+        stake = (P + N) * (worst - self.loss_of_counts(P, none, none, N))
+        # If no single wrong decision changes the metric, treat all as equally important.
+        return 1 / torch.where(stake > 0, stake, 1.0)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         metric = corrected(self.metric, request.flips)
