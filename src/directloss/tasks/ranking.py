@@ -5,7 +5,7 @@ The loss is ``1 - M`` (for DCG: ideal value minus value). The gradient of the ex
 
 For Theorem 1 a ranking is scored by F = 1/(PN) sum over pairs of y_ij (a_i - b_j) (Yue et al.; Song et al., Sec. 3).
 Inference is a sort. Loss-augmented inference is exact for both signs: O(n log n) for AP, NDCG, reciprocal rank, partial
-AUC and AUC (sign +1), otherwise a table limited to the cells that an optimum can reach;
+AUC (sign +1) and AUC (both signs), otherwise a table limited to the cells that an optimum can reach;
 `directloss.kernels` has the formulas.
 """
 
@@ -363,10 +363,10 @@ class AUC(RankingTask):
         tensor(0.5000, dtype=torch.float64)
     """
 
+    fused = None  # type: ignore[assignment]  # which would not use the inference below
+
     def __init__(self) -> None:
         super().__init__(PartialAUCMetric())
-
-    fused = None  # type: ignore[assignment]
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         """Pairs decide alone: sign -1 is sign +1 for the list upside down, which finds its items one by one."""
