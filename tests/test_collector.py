@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from directloss.kernels import compiled
-from directloss.kernels._collector import uncollected
+from directloss.kernels.compiled import uncollected
 
 
 @pytest.mark.parametrize("collects", [True, False])

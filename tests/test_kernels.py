@@ -239,8 +239,7 @@ def test_lists_of_every_length_are_sorted(n: int, kind: str, dtype: torch.dtype,
     pairs = (scores[..., None, :] > scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
     ties = (scores[..., None, :] == scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
     low, high = (part.sum(-1) for part in (pairs, pairs | ties))
-    assert found.above_predicted is not None
-    assert ((low <= found.above_predicted) & (found.above_predicted <= high))[target >= 0].all()
+    assert ((low <= found.above) & (found.above <= high))[target >= 0].all()
 
 
 def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
@@ -325,7 +324,7 @@ def test_threads_share_the_lists_of_a_batch(monkeypatch: pytest.MonkeyPatch, gen
         assert found.gradient is not None
         assert wanted.gradient is not None
         assert torch.equal(found.gradient, wanted.gradient)
-        assert not found.complete
+        assert found.counted is not None
         scores[6, 2] = torch.nan  # in the part of the last thread
         with pytest.raises(dl.DirectLossError, match="scores must be finite"):
             kernels.solve_rankings(scores, target, weights)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from directloss._checks import check_choice
 from directloss.integrations._cut import best_cut
 from directloss.metrics import classification
-from directloss.metrics.pose import pckh
 from directloss.metrics.ranking import average_precision
 from directloss.tasks import Error
 from directloss_repro.data import Part, Split
@@ -75,9 +74,12 @@ def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
 
 def _pck(heatmaps: Tensor, target: Tensor) -> Weighted:
     """Keypoints as `directloss_repro.data.keypoints` describes them; the radius is the same for all of an image."""
-    seen, radius = visible(target), target[..., 2].amax(-1)
-    reference = torch.where(radius > 0, radius, torch.ones_like(radius))  # an image without keypoints does not count
-    return float(pckh(heatmaps, target[..., :2], reference, 1.0, seen)), int(seen.sum())
+    seen, radius = visible(target), target[..., 2].amax(-1, keepdim=True).double()
+    best, width = heatmaps.flatten(-2).argmax(-1), heatmaps.shape[-1]
+    # In float64 and squared, as in `directloss.metrics.within_radius`, so that both agree on the circle.
+    offset = torch.stack((best % width, best // width), -1).double() - target[..., :2].double()
+    right = offset.square().sum(-1) <= radius.square()
+    return float(classification.mean_over_items(right, seen, heatmaps)), int(seen.sum())
 
 
 MEANS: dict[str, Callable[[Tensor, Tensor], Weighted]] = {"accuracy": _class_accuracy, "pck": _pck}

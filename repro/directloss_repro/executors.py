@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import connection, get_all_start_methods, get_context, parent_process
 from typing import Any
 
 from directloss._checks import fail
-from directloss.tasks._workers import end_with_parent, end_workers
 
 START = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 TIMEOUT = 10.0
@@ -54,7 +55,9 @@ def local_workers(count: int) -> Iterator[Workers]:
         yield Workers(pool, lambda: count)
         pool.shutdown()
     except BaseException:
-        end_workers(pool)
+        for process in list((pool._processes or {}).values()):  # public as kill_workers() from Python 3.14 on
+            process.kill()
+        pool.shutdown(wait=True, cancel_futures=True)  # notices that they are gone and waits for no answer
         raise
 
 
@@ -72,9 +75,16 @@ class InProcess(Executor):
 
 
 def _begin() -> None:
-    """Initialise a worker process."""
+    """Initialise a worker process, which exits with its parent: that cannot stop it when killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what to do
-    end_with_parent()
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

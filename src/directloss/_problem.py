@@ -63,19 +63,15 @@ class Problem(NamedTuple):
         """The shape ``b`` of the losses."""
         return self.scores.shape[: self.scores.dim() - self.task.event_dims]
 
-    def weigh_items(self) -> Problem:
-        """The same problems with the weights of items as part of the task; raises if it has no inference for them."""
-        if self.item_weight is None:
-            return self
-        weighted = self.task.weighted(self.item_weight)
-        if weighted is None:
+    def refuse_item_weight(self) -> None:
+        """Raise if items have weights."""
+        if self.item_weight is not None:
             fail(
                 "weight",
                 f"must hold one weight per problem of {self.task!r}, shape {tuple(self.batch_shape)}",
                 f"one per item, of shape {tuple(self.item_weight.shape)}",
                 f"Items cannot have weights here: {self.task.defaults.no_item_weights}.",
             )
-        return self._replace(task=weighted, item_weight=None)
 
     def check(self) -> None:
         """Run the task's checks of scores and target."""

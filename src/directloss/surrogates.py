@@ -76,7 +76,7 @@ def perceptron_loss(
 
 def _loss(problem: Problem, epsilon: float | Tensor | str | None, reduction: str, check_values: bool) -> Tensor:
     """The hinge or, without epsilon, the perceptron."""
-    problem = problem.weigh_items()
+    problem.refuse_item_weight()
     problem.check()
     task, scores, target = problem.task, problem.scores, problem.target
     charge: float | Tensor = 0.0

@@ -193,12 +193,6 @@ class Task(ABC):
         """The metric of problems with these losses, shape ``b``: one minus the loss, unless the best value is not 1."""
         return 1 - losses
 
-    def weighted(self, weight: Tensor) -> Task | None:
-        """This task for weighted items, or None if it has no exact inference for them. ``weight`` has the shape of the
-        target (float64, finite, not negative, 0 for padding).
-        """
-        return None
-
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
         """The epsilon for which the largest change of the loss by a single change of the output (one exchange, one
         flipped decision) outweighs a difference of 1 in the scores; a number, or one per problem, shape ``b``. It must

@@ -26,7 +26,7 @@ from directloss._checks import fail, warn_once
 from directloss._gradient import carrier, largest_slope
 from directloss._problem import Problem, result_type
 from directloss.noise import Noise
-from directloss.task import Solve, Solved
+from directloss.task import Solve, moving
 
 
 class Inferred(NamedTuple):
@@ -43,7 +43,7 @@ class Inferred(NamedTuple):
 
 def estimate(problem: Problem, epsilon: float | Tensor | None, signs: tuple[int, ...], noise: Noise) -> Inferred:
     """Losses, with the gradient of Theorem 1 if one is needed; epsilon is automatic if it is None."""
-    problem = problem.weigh_items()
+    problem.refuse_item_weight()
     draws = cache(lambda: noise.perturb(problem.scores, problem.task.defaults.density))  # at most once
     return _fused(problem, epsilon, signs, noise, draws) or _by_methods(problem, epsilon, signs, noise, draws)
 
@@ -66,7 +66,7 @@ def _fused(
     solved = fused(fixed, target, request)
     assert solved.gradient is not None
     if noise.silent and problem.check_values:
-        _warn_of_standstill(problem, solved, signs)
+        _warn_of_standstill(problem, solved.loss, solved.gradient, signs)
     surrogate = carrier(scores, solved.gradient, tuple(range(solved.loss.dim(), scores.dim())))
     return Inferred(solved.loss.to(result_type(scores)), solved.counted, surrogate)
 
@@ -114,6 +114,8 @@ def _theorem(
     towards = predicted if len(signs) == 1 else direct[1]
     gap = task.score(scores, direct[0]) - task.score(scores, towards)
     problem.check_one_each(gap, "task.score")
+    if value and problem.check_values:
+        _warn_of_standstill(problem, losses, gap.detach(), signs)
     if scores.requires_grad and not gap.requires_grad:
         fail("task.score", "must be differentiable in scores", "a tensor without gradient", "Do not detach the scores.")
     return Inferred(losses, counted, (gap * _factor(epsilon, signs, problem.dtype)).to(losses.dtype))
@@ -132,13 +134,13 @@ def _factor(epsilon: float | Tensor, signs: tuple[int, ...], dtype: torch.dtype)
     return (sign / epsilon).clamp(-most, most)
 
 
-def _warn_of_standstill(problem: Problem, solved: Solved, signs: tuple[int, ...]) -> None:
+def _warn_of_standstill(problem: Problem, losses: Tensor, change: Tensor, signs: tuple[int, ...]) -> None:
     """Without noise and with sign +1, decisions can have a loss but no gradient, for example if all are wrong."""
-    if signs != (1,) or problem.task.defaults.sign != "both" or solved.gradient is None:
+    if signs != (1,) or problem.task.defaults.sign != "both" or moving(problem.task) is None:
         return
-    if not bool(solved.gradient.any()) and bool(solved.loss.any()):
+    if not bool(change.any()) and bool(losses.any()):
         warn_once(
             "standstill",
-            f"{problem.task!r} has a loss of {float(solved.loss.mean()):.3g} but no gradient with sign=+1 and no "
+            f"{problem.task!r} has a loss of {float(losses.mean()):.3g} but no gradient with sign=+1 and no "
             "noise: no worse output is within reach to move away from. Leave out sign, or set noise.",
         )

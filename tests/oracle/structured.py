@@ -299,14 +299,6 @@ def choose_at_most() -> object:
     return tasks.Choose(2, at_most=True, loss="hamming")
 
 
-def tree() -> object:
-    return tasks.SpanningTree(list(TRIANGLES))
-
-
-def tree_by_marks() -> object:
-    return tasks.SpanningTree(list(TRIANGLES), loss="missed")
-
-
 def matching() -> object:
     return tasks.Matching()
 
@@ -350,8 +342,6 @@ CASES = {
     "knapsack: marks": part_case(knapsacks_by_marks, FITTING, (5,), 0.2, 0.2),
     "choose": values_case(choose, ALL_SETS[ALL_SETS.sum(1) == 2], (5,)),
     "choose: at most": part_case(choose_at_most, ALL_SETS[ALL_SETS.sum(1) <= 2], (5,), 0.2, 0.2),
-    "spanning tree": regret_case(tree, TREES, (len(TRIANGLES),)),
-    "spanning tree: marks": part_case(tree_by_marks, TREES, (len(TRIANGLES),), -1, 0.0),
     "matching": regret_case(matching, matchings(2, 3), (2, 3)),
     "matching: values": values_case(matching_by_values, matchings(3, 3), (3, 3)),
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 import directloss as dl
 from benchmarks.tours import best_tours
 from directloss import epsilon
-from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, SpanningTree, decomposable
+from directloss.tasks import Choose, IntegerProgram, Knapsack, Matching, ShortestPath, decomposable
 
 DRAWS = np.random.default_rng(0)
 
@@ -55,7 +55,6 @@ def test_knapsacks_with_budgets_of_all_kinds() -> None:
 UNITS: list[tuple[Any, int]] = [
     (Knapsack([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], [3, 3]), 5),
     (IntegerProgram([[1.5, 1, 2, 1.25, 1], [1, 2, 1, 1, 1.5]], upper=3), 5),
-    (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), 5),
 ]
 
 
@@ -138,15 +137,6 @@ def test_regret_is_in_the_unit_of_the_problem() -> None:
     assert dl.direct.mean_metric(torch.eye(2)[None], costs, Matching()) == -3
 
 
-def test_parts_have_weights() -> None:
-    scores, target = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 1, 0]])
-    weight = torch.tensor([[3.0, 2.0, 1.0]])
-    assert dl.direct_loss(scores, target, Choose(1, loss="hamming"), weight=weight).item() == pytest.approx(5 / 6)
-    assert dl.direct_loss(scores, target.float(), Choose(1), weight=weight).item() == 2
-    with pytest.raises(dl.DirectLossError, match="put the weights into your loss"):
-        dl.direct_loss(scores, target, Choose(1, loss=lambda t: (-t, 1.0)), weight=weight)
-
-
 def test_the_least_costs_are_solved_for_once() -> None:
     calls = []
 
@@ -168,8 +158,7 @@ def test_best_outputs_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> No
     task = Choose(2)
     for _ in range(20):
         task.truth(torch.rand(50, 12))
-    assert 10 < len(task._best) < 60
-    assert task._best.size <= 10_000
+    assert 3_000 < task._best.size <= 10_000
 
 
 @pytest.mark.parametrize("unit", [0.01, 1.0, 1000.0])
@@ -234,7 +223,6 @@ def potentials(task: Any, generator: torch.Generator) -> Tensor:
 SHARED: list[tuple[Any, tuple[int, ...]]] = [
     (Choose(3), (8,)),
     (Matching(), (4, 4)),
-    (SpanningTree([(0, 1), (1, 2), (0, 2), (2, 3), (1, 3)]), (5,)),
     (ShortestPath([(0, 1), (1, 3), (0, 2), (2, 3), (1, 2), (0, 3)], 0, 3, loss="regret"), (6,)),
     (IntegerProgram([[1, 1, 1, 1, 1]], lower=2, upper=2), (5,)),
 ]
@@ -271,8 +259,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Knapsack([1, 2], [3, 3]), "capacity must hold one number for each of the 1 budgets"),
     (lambda: Knapsack("heavy", 3), "weights must hold numbers, but it is a str"),
     (lambda: Choose(0), "k must be a whole number of at least 1"),
-    (lambda: SpanningTree([(0, 1), (2, 3)]), "edges must connect all 4 nodes"),
-    (lambda: SpanningTree([(0, 5)], 3), "edges must hold node numbers from 0 to 2"),
+    (lambda: ShortestPath([(0, 5)], 0, 1, 3), "edges must hold node numbers from 0 to 2"),
     (lambda: IntegerProgram([1, 2]), "matrix must have shape (constraints, parts)"),
     (
         lambda: IntegerProgram([[1, 2]], upper=[1, 2]),
@@ -315,8 +302,6 @@ WRONG_CALLS: list[tuple[Any, Tensor, Tensor, str]] = [
     (Choose(4), torch.ones(1, 3), torch.ones(1, 3), "scores must have at least the 4 items"),
     (Choose(2), torch.ones(1, 3), NAN, "target must be finite"),
     (Choose(2), NAN, torch.ones(1, 3), "scores must be finite"),
-    (SpanningTree([(0, 1), (1, 2), (0, 2)], loss="missed"), torch.ones(1, 3), torch.ones(1, 3), "a spanning tree of 2"),
-    (SpanningTree([(0, 1), (1, 2)]), torch.ones(1, 3), torch.ones(1, 3), "one score for each edge"),
     (Matching(), torch.ones(1, 3, 2), torch.ones(1, 3, 2), "must have at least as many columns as rows"),
     (Matching(loss="missed"), torch.ones(1, 2, 2), torch.tensor([[[1, 0], [1, 0]]]), "a different column"),
     (IntegerProgram([[1, 1]], upper=1), torch.ones(1, 3), torch.ones(1, 3), "one score for each part"),
@@ -330,7 +315,7 @@ def test_wrong_calls(task: Any, scores: Tensor, target: Tensor, message: str) ->
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("task", [Knapsack([[1.5, 1, 1]], [2]), SpanningTree([(0, 1), (1, 2), (0, 2)])])
+@pytest.mark.parametrize("task", [Knapsack([[1.5, 1, 1]], [2]), ShortestPath([(0, 1), (1, 2), (0, 2)], 0, 2)])
 def test_unchecked_nan_does_not_hang(task: Any) -> None:
     with pytest.raises(dl.DirectLossError, match="scores must be finite, but it is not, in problem 0"):
         dl.direct_loss(NAN, torch.ones(1, 3), task, check_values=False)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import directloss as dl
-from directloss.tasks import Choose, GridPath, Knapsack, Matching, ShortestPath, SolverTask, SpanningTree
+from directloss.tasks import Choose, GridPath, Knapsack, Matching, ShortestPath, SolverTask
 
 ROWS, STEPS, BATCH = 320, 400, 32
 CLAUSES = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1]])
@@ -38,7 +38,6 @@ TASKS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Choose": (Choose(3), (12,)),
     "Choose at most": (Choose(3, at_most=True), (12,)),
     "Matching": (Matching(), (4, 4)),
-    "SpanningTree": (SpanningTree(PAIRS), (15,)),
     "SolverTask": (SolverTask(best_cover, loss="regret"), (6,)),
 }
 
@@ -80,7 +79,6 @@ MARKED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "Knapsack": (Knapsack(WEIGHTS, 25, loss="hamming"), (12,)),
     "Choose": (Choose(3, loss="missed"), (12,)),
     "Matching": (Matching(loss="missed"), (4, 4)),
-    "SpanningTree": (SpanningTree(PAIRS, loss="missed"), (15,)),
     "SolverTask": (SolverTask(best_cover), (6,)),
 }
 

@@ -295,3 +295,59 @@ def test_hinge_asks_for_a_truth_that_it_cannot_guess() -> None:
     task = SolverTask(best_two, loss=lambda part: (torch.eye(4)[part], 0.0))
     with pytest.raises(dl.DirectLossError, match="Pass truth, a function"):
         dl.hinge_loss(SCORES, torch.tensor([3, 2]), task)
+
+
+MANY = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+BAD = MANY.clone()
+BAD[4, 0] = 0
+
+
+def test_a_failure_names_the_problem() -> None:
+    def raises_at_zero(scores: Tensor) -> Tensor:
+        if float(scores[0]) == 0:
+            raise ValueError("no way out")
+        return (scores > 0).float()
+
+    with pytest.raises(dl.DirectLossError, match="none for problem 4: it raised ValueError: no way out"):
+        SolverTask(raises_at_zero, batched=False).predict(BAD)
+
+
+def test_a_batch_names_the_problem_too() -> None:
+    def solver(scores: Tensor) -> Tensor:
+        if bool((scores[:, 0] == 0).any()):
+            raise ValueError("no way out")
+        return (scores > 0).float()
+
+    with pytest.raises(dl.DirectLossError, match=r"none for problem 4: it raised ValueError: no way out \(it got"):
+        SolverTask(solver).predict(BAD)
+
+
+def test_a_solver_that_mixes_problems_is_told_what_is_wrong() -> None:
+    def one_of_all(scores: Tensor) -> Tensor:
+        """For a single problem of any shape."""
+        return (scores == scores.max()).float()
+
+    with pytest.raises(dl.DirectLossError, match=r"event_dims=1 may be too small.*batched=False"):
+        SolverTask(one_of_all).predict(MANY)
+    assert SolverTask(one_of_all, batched=False).predict(MANY).sum() == 9
+    assert SolverTask(one_of_all, batched=False, event_dims=2).predict(MANY.expand(2, 9, 5)).sum() == 2
+    with pytest.raises(dl.DirectLossError, match=r"Pass event_dims=2 if one problem has 2 dimensions"):
+        SolverTask(lambda scores: torch.zeros(9, 5), batched=False).predict(MANY)
+
+
+def test_infeasible_outputs_are_refused() -> None:
+    def chooses_all(scores: Tensor) -> Tensor:
+        return torch.ones_like(scores)
+
+    task = SolverTask(chooses_all, feasible=lambda y: y.sum() <= 3)
+    with pytest.raises(dl.DirectLossError, match="must be feasible, but it is not, for problem 0"):
+        task.predict(MANY)
+
+
+def test_regret_below_zero_is_suspicious() -> None:
+    def minimises(scores: Tensor) -> Tensor:
+        return torch.zeros_like(scores).scatter(-1, scores.argmin(-1, keepdim=True), 1.0)
+
+    costs = torch.rand(9, 5)
+    with pytest.warns(dl.DirectLossWarning, match="better than its own output for the true costs"):
+        dl.direct_loss(MANY, costs, SolverTask(minimises, loss="regret"))

@@ -29,13 +29,13 @@ irrelevant ones. This does not depend on the order of the input, and a constant 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,22 +55,11 @@ GRAIN = 1 << 14
 _chosen: ContextVar[str] = ContextVar("backend", default="auto")
 
 
-class Definition(Hashable, Protocol):
-    """`directloss.metrics.ranking.PositionMetric`, as far as tables need it."""
-
-    by_rank: ClassVar[bool]
-    by_list: ClassVar[bool]
-
-    def row(self, i: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
-    def column(self, k: Tensor, P: Tensor, N: Tensor) -> Tensor: ...
-    def normaliser(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
-    def best(self, P: Tensor, N: Tensor, size: int) -> Tensor: ...
-
-
 class PositionTables(NamedTuple):
     """A metric as compiled loops read it, and what loss-augmented inference may assume of it."""
 
-    metric: Definition
+    metric: Any
+    """A `directloss.metrics.ranking.PositionMetric`."""
     n: int
     """The length of the lists."""
     convex: bool = False
@@ -83,15 +72,6 @@ class PositionTables(NamedTuple):
     table: Tensor | None = None
     """All ``m_i(n)``, shape ``(P, N + 1)``, if they are not a product of a row and a column."""
 
-    @property
-    def stride(self) -> int:
-        """``m_i(n) = u_i * table[base + stride * i + n]``."""
-        return int(self.metric.by_rank) if self.table is None else self.table.shape[1]
-
-    def monotone(self, sign: int) -> bool:
-        """Whether the best positions can be found one by one."""
-        return self.convex and sign > 0
-
     def arrays(self, numbers: Any) -> compiled.Weights:
         """The tables of some lists with these numbers of relevant and irrelevant items, ``(r, 2)``."""
         if self.metric.by_list:
@@ -101,25 +81,11 @@ class PositionTables(NamedTuple):
             return _arrays(self.metric, self.n, self.n + 2, table=self.table)
         # Lengths are powers of two, so only few tables are ever built.
         size = 1 << (self.n + 2).bit_length()
-        return (_small_arrays if size <= SMALL else _large_arrays)(self.metric, size)
-
-
-SMALL = 1 << 16
-"""Tables up to this length are kept for several metrics, longer ones only for the last."""
-
-
-@lru_cache(maxsize=16)
-def _small_arrays(metric: Definition, size: int) -> compiled.Weights:
-    return _arrays(metric, size, size)
-
-
-@lru_cache(maxsize=1)
-def _large_arrays(metric: Definition, size: int) -> compiled.Weights:
-    return _arrays(metric, size, size)
+        return (_short if size <= SHORT else _long)(self.metric, size, size)
 
 
 def _arrays(
-    metric: Definition, n: int, size: int, P: Tensor | None = None, N: Tensor | None = None, table: Tensor | None = None
+    metric: Any, n: int, size: int, P: Tensor | None = None, N: Tensor | None = None, table: Tensor | None = None
 ) -> compiled.Weights:
     """All tables, for one list (or any) per row."""
     # Imported lazily: numba is slow to import.
@@ -142,20 +108,22 @@ def _arrays(
     )
 
 
+SHORT = 1 << 16
+"""Tables up to this length are kept for several metrics, longer ones only for the last."""
+_short, _long = lru_cache(maxsize=16)(_arrays), lru_cache(maxsize=1)(_arrays)
+
+
 class Rankings(NamedTuple):
-    """The result of a backend for lists of shape ``(b, n)``; None for parts that were not requested."""
+    """The result for lists of shape ``(b, n)``; None for parts that were not requested."""
 
     loss: Tensor
     """``best - M``, 0 where nothing is relevant; float32, or float64 for float64 scores."""
-    counts: Tensor
-    """Numbers of relevant and irrelevant items, shape ``(b, 2)``."""
-    complete: bool
-    """Whether every list has relevant and irrelevant items."""
-    gradient: Tensor | None = None
+    counted: Tensor | None
+    """Which lists have relevant and irrelevant items, shape ``b``; None if all do."""
+    gradient: Tensor | None
     """Of the loss, shape ``(b, n)``."""
-    above_predicted: Tensor | None = None
-    """For each item, how many items of the other class rank above it in the prediction; 0 for padding."""
-    above_augmented: Tensor | None = None
+    above: Tensor
+    """For each item, how many items of the other class rank above it, shape ``(b, n)``; 0 for padding."""
 
 
 @contextmanager
@@ -177,26 +145,20 @@ def compiles(scores: Tensor) -> bool:
     return not traced() and scores.is_cpu and _chosen.get() == "auto"
 
 
-class Request(NamedTuple):
-    """A request to the loops; see `solve_rankings`."""
-
-    tables: PositionTables
-    epsilon: float | Tensor = 1.0
-    automatic: bool = False
-    signs: tuple[int, ...] = ()
-    noisy: Tensor | None = None
-    width: float = 0.0
-    above: str = ""
-    check_values: bool = True
-    padding: bool = True
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        """The allowed labels."""
-        return LABELS if self.padding else LABELS[:2]
-
-
-def solve_rankings(scores: Tensor, target: Tensor, tables: PositionTables, **options: Any) -> Rankings:
+def solve_rankings(
+    scores: Tensor,
+    target: Tensor,
+    tables: PositionTables,
+    *,
+    epsilon: float | Tensor = 1.0,
+    automatic: bool = False,
+    signs: tuple[int, ...] = (),
+    noisy: Tensor | None = None,
+    width: float = 0.0,
+    above: str = "",
+    check_values: bool = True,
+    padding: bool = True,
+) -> Rankings:
     """Losses of a batch and their gradients, or predicted and augmented rankings.
 
     Args:
@@ -209,39 +171,48 @@ def solve_rankings(scores: Tensor, target: Tensor, tables: PositionTables, **opt
         noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
         width: the half-width of the noise, if the gradient is to be that of the expected metric.
         above: which counts to return: "predicted", "augmented" (for the first sign), or none.
-        check_values: whether to raise on NaN and wrong labels.
+        check_values: whether to raise on NaN and wrong labels; if not, NaN is the largest score, and wrong labels are
+            padding.
         padding: whether label -1 is allowed.
     """
-    request = Request(tables, **options)
-    if scores.device.type != "cpu":
-        moved = {name: one.cpu() for name, one in options.items() if isinstance(one, Tensor)}
-        solved = solve_rankings(scores.cpu(), target.cpu(), tables, **{**options, **moved})
-        parts: Any = (part.to(scores.device) if isinstance(part, Tensor) else part for part in solved)
-        return Rankings(*parts)
-    inputs = _inputs(scores, target, request)
-    own = bool(request.signs) and request.noisy is None
-    sign = request.signs[0] if request.signs else 1
-    lists, lacking = _solved(scores, target, inputs, request, sign, own, request.above)
-    slope = lists.gradient
-    if request.signs:
-        draws = scores if request.noisy is None else request.noisy
-        signs = request.signs[1:] if own else request.signs
-        slopes = [_solved(draws, target, inputs, request, sign, True)[0].gradient for sign in signs]
-        if own:
-            slopes.insert(0, lists.gradient)
-        slope = slopes[0] if len(slopes) == 1 else slopes[0] / 2 + slopes[1] / 2
-        if not own:
-            slope = np.add.reduce(slope.reshape(-1, scores.numel()))
-    shape = scores.shape
-    return Rankings(
-        torch.from_numpy(lists.loss.reshape(shape[:-1])),
-        torch.from_numpy(lists.numbers.reshape(*shape[:-1], 2)),
-        lacking == 0,
-        *(
-            None if part is None else torch.from_numpy(part.reshape(shape))
-            for part in (slope, lists.above_predicted, lists.above_augmented)
-        ),
-    )
+    from directloss.kernels import compiled
+
+    device, shape = scores.device, scores.shape
+    scores, target, draws = scores.cpu(), target.cpu(), None if noisy is None else noisy.cpu()
+    if not check_values:
+        scores, target = torch.nan_to_num(scores, nan=largest(scores.dtype)), binary_labels(target)
+    problem: dict[str, Any] = {
+        "labels": label_array(target).reshape(-1, shape[-1]),
+        "tables": tables,
+        "padding": padding or not check_values,
+        # One epsilon per problem repeats over leading dimensions, as in broadcasting.
+        "epsilon": torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy(),
+        "automatic": automatic,
+        "draws": 1 if draws is None else len(draws),
+    }
+    moves, own = width > 0, bool(signs) and draws is None
+    first = compiled.ListBatch(_rows(scores), **problem, sign=(*signs, 1)[0], slopes=own or moves, above=above)
+    if moves and draws is not None:
+        first.noisy, first.width = _rows(draws).reshape(len(draws), *first.scores.shape), width
+    lacking = _in_threads(first)
+    if lacking == compiled.NO_LABEL:
+        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
+    elif lacking == compiled.NOT_FINITE:
+        check_finite(torch.where(target >= 0, scores, 0.0))
+    slopes: list[Any] = [first.gradient] if own or moves else []
+    # Noise may make huge scores infinite.
+    perturbed = _rows(scores if draws is None else torch.nan_to_num(draws)) if len(signs) > own else None
+    for sign in signs[own:]:
+        lists = compiled.ListBatch(perturbed, **problem, sign=sign, slopes=True)
+        _in_threads(lists)
+        slopes.append(lists.gradient)
+    slope: Any = slopes[0] / 2 + slopes[1] / 2 if len(slopes) == 2 else slopes[0] if slopes else None
+    if signs and not own:
+        slope = np.add.reduce(slope.reshape(-1, scores.numel()))
+    counted = (first.numbers > 0).all(1) if lacking else None
+    parts: Any = ((first.loss, shape[:-1]), (counted, shape[:-1]), (slope, shape), (first.counts, shape))
+    results: Any = (None if x is None else torch.from_numpy(x.reshape(to)).to(device) for x, to in parts)
+    return Rankings(*results)
 
 
 def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables) -> Tensor:
@@ -251,27 +222,26 @@ def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tabl
     """
     from directloss.kernels import compiled
 
-    n, dtype = scores.shape[-1], noisy.dtype
-    values, drawn = scores.to(dtype).contiguous().numpy().reshape(-1, n), noisy.contiguous().numpy()
-    worth = gains.double().contiguous().numpy().reshape(-1, n)
+    most = largest(noisy.dtype)
+    values, drawn = (np.nan_to_num(_rows(one.to(noisy.dtype)), nan=most) for one in (scores, noisy))
+    worth = _rows(gains.double())
     lists = compiled.ListBatch(
-        np.nan_to_num(values, nan=largest(dtype)), np.where(worth >= 0, 1, IGNORE).astype(np.int8), True,
-        tables.arrays, None, None, np.nan_to_num(drawn.reshape(len(drawn), -1, n), nan=largest(dtype)),
-        values.dtype.type(width), None, np.empty((len(values), 2), np.int64), np.zeros(values.shape, values.dtype),
-        None, None,
+        values, np.where(worth >= 0, 1, IGNORE).astype(np.int8), tables, noisy=drawn.reshape(-1, *values.shape),
+        width=width, gains=worth, slopes=True,
     )  # fmt: skip
-    _in_threads(len(values), values.size, partial(compiled.move_graded, lists, worth))
+    _in_threads(lists)
     return torch.from_numpy(lists.gradient.reshape(scores.shape))
+
+
+def _rows(scores: Tensor) -> np.ndarray[Any, Any]:
+    """Lists ``(b, n)`` in float32 or float64."""
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return wide.contiguous().numpy().reshape(-1, scores.shape[-1])
 
 
 def largest(dtype: torch.dtype) -> float:
     """The largest number of a dtype."""
     return torch.finfo(dtype).max
-
-
-LEAST = 2.0**-960
-"""The smallest effective epsilon (times the number of pairs, or over the range of the scores): its inverse times any
-count is still finite."""
 
 
 def bounded(gradient: Tensor, dtype: torch.dtype) -> Tensor:
@@ -289,77 +259,9 @@ def spread_evenly(C: Tensor, above: Tensor) -> Tensor:
     return spread
 
 
-class Inputs(NamedTuple):
-    """What all lists of a call share, as the loops read it."""
-
-    labels: Any
-    epsilon: Any
-    noisy: Any
-    """Perturbed scores ``(draws, b, n)`` of the moves, or None."""
-
-
-def _inputs(scores: Tensor, target: Tensor, request: Request) -> Inputs:
-    epsilon, n, noisy = request.epsilon, scores.shape[-1], None
-    if request.width and request.noisy is not None:
-        noisy = request.noisy.contiguous().numpy().reshape(len(request.noisy), -1, n)
-    return Inputs(
-        label_array(target).reshape(-1, n),
-        # One epsilon per problem repeats over leading dimensions, as in broadcasting.
-        epsilon.double().reshape(-1).numpy() if isinstance(epsilon, Tensor) else np.array([float(epsilon)]),
-        noisy,
-    )
-
-
-def _solved(
-    scores: Tensor, target: Tensor, inputs: Inputs, request: Request, sign: int, gradient: bool, above: str = ""
-) -> tuple[compiled.ListBatch, int]:
-    """Solved lists, with gradients divided by the number of draws, and how many lists lack relevant or irrelevant
-    items.
-    """
-    from directloss.kernels import compiled
-
-    tables, dtype, n = request.tables, torch.promote_types(scores.dtype, torch.float32), scores.shape[-1]
-    values = scores.to(dtype).contiguous().numpy().reshape(-1, n)
-    lists = compiled.ListBatch(
-        values,
-        inputs.labels,
-        request.padding or not request.check_values,
-        tables.arrays,
-        compiled.Search(
-            sign, tables.monotone(sign), tables.cutoff, tables.earning or tables.cutoff or n,
-            tables.convex and tables.stride == 1,
-        ),
-        compiled.Step(
-            inputs.epsilon, sign, tables.peak if request.automatic else 0.0,
-            1 if request.noisy is None else request.noisy.shape[0], LEAST, largest(dtype),
-        ),
-        inputs.noisy,
-        values.dtype.type(request.width),
-        np.empty(len(values), values.dtype),
-        np.empty((len(values), 2), np.int64),
-        np.zeros(values.shape, values.dtype) if gradient or inputs.noisy is not None else None,
-        np.zeros(values.shape, np.int64) if above == "predicted" else None,
-        np.zeros(values.shape, np.int64) if above == "augmented" else None,
-    )  # fmt: skip
-    lacking = _in_threads(len(values), values.size, partial(compiled.solve, lists))
-    if lacking >= 0:
-        return lists, lacking
-    if lacking == compiled.NO_LABEL:
-        if request.check_values:
-            check_labels(target, request.labels, BINARY)
-        inputs = inputs._replace(labels=binary_labels(target).reshape(-1, n))
-    else:
-        if request.check_values and scores.shape == target.shape:  # draws may overflow, so they are not checked
-            check_finite(torch.where(target >= 0, scores, 0.0))
-        scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
-        if inputs.noisy is not None:
-            inputs = inputs._replace(noisy=np.nan_to_num(inputs.noisy, nan=largest(dtype)))
-    return _solved(scores, target, inputs, request, sign, gradient, above)
-
-
-def binary_labels(target: Tensor) -> np.ndarray[Any, np.dtype[np.int8]]:
+def binary_labels(target: Tensor) -> Tensor:
     """Labels 0 and 1 in one byte each; all others are padding."""
-    return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8).numpy()
+    return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8)
 
 
 def label_array(target: Tensor) -> np.ndarray[Any, Any]:
@@ -372,13 +274,13 @@ def label_array(target: Tensor) -> np.ndarray[Any, Any]:
     return labels.view(np.int8) if target.dtype == torch.bool else labels
 
 
-def _in_threads(problems: int, items: int, solve: Callable[[int, int], int]) -> int:
-    """The sum of ``solve(first, last)`` over parts of the problems, one per PyTorch thread; or the minimum if that is
-    negative.
+def _in_threads(lists: compiled.ListBatch) -> int:
+    """Solve lists, in one part per PyTorch thread; how many lack relevant or irrelevant items, or a negative status.
 
     Threads only live as long as the call, so processes can fork between calls.
     """
-    parts = min(torch.get_num_threads(), problems, items // GRAIN)
+    problems, solve = len(lists.scores), lists.solve
+    parts = min(torch.get_num_threads(), problems, lists.scores.size // GRAIN)
     if parts < 2:
         return solve(0, problems)
     bounds = [problems * part // parts for part in range(parts + 1)]

@@ -23,14 +23,27 @@ is relevant and 1 if not; its place is ``item << 1 | side``.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from directloss.kernels._collector import uncollected
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the garbage collector, which would scan the many objects that numba creates: a tenth of a first call."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
 
 with uncollected():
     from numba import njit
@@ -98,6 +111,9 @@ SAFE = 1 + 1e-6
 """Safety factor against rounding for calling an exchange out of reach."""
 
 
+LEAST = 2.0**-960
+"""The smallest effective epsilon (times the number of pairs, or over the range of the scores): its inverse times any
+count is still finite."""
 EQUAL_GAINS = np.ones((1, 1))
 
 
@@ -115,167 +131,155 @@ class Weights(NamedTuple):
     stride: int
 
 
-class Search(NamedTuple):
-    """How to find the augmented ranking."""
-
-    sign: int
-    one_by_one: bool
-    """Whether the best positions can be found one by one."""
-    cutoff: int
-    """The number of irrelevant items above which nothing more can be lost; 0 for no cutoff."""
-    earning: int
-    """How many relevant items can gain by moving up."""
-    convex: bool
-    """Whether ``m_i`` is convex and a function of the rank."""
-
-
-class Step(NamedTuple):
-    """The size of the step, and the scaling of the gradient."""
-
-    epsilon: Any
-    """One-dimensional; repeated over the lists."""
-    sign: int
-    peak: float
-    """If not 0, epsilon is in units of ``2 z / (P N peak)``."""
-    draws: int
-    """The divisor of gradients."""
-    least: float
-    """`directloss.kernels.LEAST`."""
-    largest: float
-    """Gradients are clamped to this size."""
-
-
-class ListBatch(NamedTuple):
-    """Inputs for lists ``(b, n)`` and the arrays to fill; None for results that are not requested."""
+@dataclass
+class ListBatch:
+    """Lists ``(b, n)`` to solve, and the results that were requested."""
 
     scores: Any
     """float32 or float64."""
     labels: Any
     """Any dtype, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
-    padding: bool
+    tables: Any
+    """`directloss.kernels.PositionTables`."""
+    padding: bool = True
     """Whether padding is allowed."""
-    weights: Callable[[Any], Weights]
-    """The weights of lists with some numbers of items on each side."""
-    search: Any
-    """`Search` and `Step`, for loss-augmented inference; else None."""
-    step: Any
-    noisy: Any
+    sign: int = 1
+    epsilon: Any = None
+    """One-dimensional; repeated over the lists."""
+    automatic: bool = False
+    """Whether epsilon is in units of ``2 z / (P N peak)``."""
+    draws: int = 1
+    """The divisor of gradients of augmented rankings."""
+    noisy: Any = None
     """Perturbed scores ``(draws, b, n)``, if the gradient is that of the expected metric."""
-    width: Any
+    width: float = 0.0
     """The half-width of their noise."""
-    loss: Any
-    numbers: Any
-    """Number of items on each side, ``(b, 2)``."""
-    gradient: Any
-    """Initialised with zeros, which padding keeps; so are the next two."""
-    above_predicted: Any
-    above_augmented: Any
+    gains: Any = None
+    """What the place of each item counts, ``(b, n)``, for lists of relevant items alone."""
+    slopes: bool = False
+    """Whether the gradient is requested."""
+    above: str = ""
+    """"predicted" or "augmented", if these counts are requested."""
 
-    @property
-    def augments(self) -> bool:
-        """Whether the augmented ranking is needed."""
-        return (self.gradient is not None and self.noisy is None) or self.above_augmented is not None
+    def __post_init__(self) -> None:
+        shape, dtype = self.scores.shape, self.scores.dtype
+        self.loss, self.numbers = np.empty(len(self.scores), dtype), np.empty((len(self.scores), 2), np.int64)
+        # Padding keeps the zeros.
+        self.gradient: Any = np.zeros(shape, dtype) if self.slopes else None
+        self.counts: Any = np.zeros(shape, np.int64) if self.above else None
 
+    def solve(self, first: int, last: int) -> int:
+        """Fill the results of the lists ``first`` to ``last - 1``.
 
-def solve(lists: ListBatch, first: int, last: int) -> int:
-    """Fill the arrays for the lists ``first`` to ``last - 1``.
+        Returns how many of them lack relevant or irrelevant items, or a negative status if the input is invalid.
+        """
+        if self.gains is not None:
+            return self._move_graded(slice(first, last))
+        n = self.scores.shape[1]
+        augments = (self.slopes and self.noisy is None) or self.above == "augmented"
+        together = max(1, min(last - first, BLOCK // n))
+        values, factors = np.empty((together, 2, n)), np.empty((together, 3))
+        items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
+        augmented = np.empty((together, 2, n), np.int32) if augments else predicted
+        peak, largest, lacking = self.tables.peak if self.automatic else 0.0, np.finfo(self.scores.dtype).max, 0
+        for start in range(first, last, together):
+            some = slice(start, min(start + together, last))
+            numbers = self.numbers[some]
+            places, sizes, wrong = _ordered(self.scores[some], self.labels, start, self.padding)
+            if wrong != FINE:
+                return wrong
+            scaled = self._scaled(some, factors)
+            if split(self.scores[some], scaled, places, sizes, values, items, predicted, numbers):
+                spread_ties(values, predicted, numbers)
+            weights = self.tables.arrays(numbers)
+            lacking += judge(
+                predicted, numbers, weights, self.epsilon, self.sign, peak, start, factors, self.loss
+            )  # fmt: skip
+            if augments:
+                self._augment(weights, values, predicted, numbers, factors, augmented)
+            if self.counts is not None:
+                scatter(augmented if augments else predicted, items, numbers, self.counts[some])
+            if self.noisy is not None:
+                self._move(some, places, sizes, weights)
+            elif self.slopes:
+                slopes(predicted, augmented, items, numbers, factors, self.draws, largest, self.gradient[some])
+        return lacking
 
-    Returns how many of them lack relevant or irrelevant items, or a negative status if the input is invalid.
-    """
-    n = lists.scores.shape[1]
-    together = max(1, min(last - first, BLOCK // n))
-    values, factors = np.empty((together, 2, n)), np.empty((together, 3))
-    items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
-    augmented = np.empty((together, 2, n), np.int32) if lists.augments else predicted
-    lacking = 0
-    for start in range(first, last, together):
-        some = slice(start, min(start + together, last))
-        numbers = lists.numbers[some]
-        places, sizes, wrong = _ordered(lists.scores[some], lists.labels, start, lists.padding)
-        if wrong != FINE:
-            return wrong
-        scaled = _scaled(lists, some, factors)
-        if split(lists.scores[some], scaled, places, sizes, values, items, predicted, numbers):
-            spread_ties(values, predicted, numbers)
-        weights = lists.weights(numbers)
-        lacking += judge(predicted, numbers, weights, lists.step, start, factors, lists.loss)
-        if lists.above_predicted is not None:
-            scatter(predicted, items, numbers, lists.above_predicted[some])
-        if lists.augments:
-            _augment(lists.search, weights, values, predicted, numbers, factors, augmented)
-        if lists.above_augmented is not None:
-            scatter(augmented, items, numbers, lists.above_augmented[some])
-        if lists.noisy is not None:
-            _move(lists, some, places, sizes, weights)
-        elif lists.gradient is not None:
-            step = lists.step
-            slopes(predicted, augmented, items, numbers, factors, step.draws, step.largest, lists.gradient[some])
-    return lacking
+    def _scaled(self, some: slice, factors: Any) -> Any:
+        """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
+        range of about 1, or by 0 if all are equal; the powers go to ``factors``.
+        """
+        scores = self.scores[some]
+        if scores.dtype == np.float32:
+            factors[:, SCALE] = 1.0
+            return scores
+        real = self.labels[np.arange(some.start, some.stop) % len(self.labels)] >= 0
+        top, bottom = np.where(real, scores, -np.inf).max(1), np.where(real, scores, np.inf).min(1)
+        reach = 0.5 * top - 0.5 * bottom
+        scale = np.where(reach > 0, np.ldexp(1.0, -np.frexp(reach)[1].clip(-MOST, MOST)), 0.0)
+        factors[: len(scores), SCALE] = scale
+        return np.where(real, scores, 0.0) * scale[:, None]
 
+    def _move(self, some: slice, places: Any, sizes: Any, weights: Weights) -> None:
+        """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
+        scores, width = self.scores[some], self.scores.dtype.type(self.width)
+        n, gains = scores.shape[1], EQUAL_GAINS if self.gains is None else self.gains[some]
+        sums, starts, relevant = np.empty((4, n + 1)), np.empty(n), np.empty(n + 1, np.int32)
+        # By descending score, without noise and with it. Words hold float32 scores: no need to read them in that order.
+        ordered = np.empty((2, n), scores.dtype)
+        bits = ordered.view(np.int32) if scores.dtype == np.float32 else np.empty((2, 0), np.int32)
+        for noisy in self.noisy[:, some]:
+            order, _, wrong = _ordered(noisy, self.labels, some.start)
+            if wrong != FINE:  # noise made a huge score infinite, or there is NaN that nobody checks
+                finite = np.nan_to_num(noisy, nan=np.finfo(noisy.dtype).max)
+                order, _, _ = _ordered(finite, self.labels, some.start)
+            advance(
+                scores, noisy, width, places, order, sizes, self.numbers[some], gains, weights, len(self.noisy), sums,
+                starts, relevant, ordered, bits, self.gradient[some],
+            )  # fmt: skip
 
-def _move(lists: ListBatch, some: slice, places: Any, sizes: Any, weights: Weights, gains: Any = EQUAL_GAINS) -> None:
-    """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
-    noisy, n, scores = lists.noisy, lists.scores.shape[1], lists.scores[some]
-    sums, starts, relevant = np.empty((4, n + 1)), np.empty(n), np.empty(n + 1, np.int32)
-    # By descending score, without noise and with it. Words hold float32 scores: no need to read them in that order.
-    ordered = np.empty((2, n), scores.dtype)
-    bits = ordered.view(np.int32) if scores.dtype == np.float32 else np.empty((2, 0), np.int32)
-    for draw in range(len(noisy)):
-        order, _, wrong = _ordered(noisy[draw, some], lists.labels, some.start)
-        if wrong != FINE:  # noise made a huge score infinite
-            order, _, _ = _ordered(_bounded(noisy[draw, some]), lists.labels, some.start)
-        advance(
-            scores, noisy[draw, some], lists.width, places, order, sizes, lists.numbers[some], gains, weights,
-            len(noisy), sums, starts, relevant, ordered, bits, lists.gradient[some],
+    def _move_graded(self, some: slice) -> int:
+        """Add the gradient of the expected loss of items that all count, each by its gain."""
+        places, sizes, _ = _ordered(self.scores[some], self.labels, some.start)
+        self.numbers[some, RELEVANT], self.numbers[some, IRRELEVANT] = sizes, 0
+        self._move(some, places, sizes, self.tables.arrays(self.numbers[some]))
+        return 0
+
+    def _augment(
+        self, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
+    ) -> None:
+        """Fill ``augmented`` with the counts of the augmented ranking."""
+        one_by_one = self.tables.convex and self.sign > 0
+        if one_by_one:
+            lower_each(values, predicted, numbers, factors, weights.drop, weights.u, weights.stride, augmented)
+        else:
+            self._choose(weights, values, predicted, numbers, factors, augmented)
+        fill_other_side(augmented, numbers, IRRELEVANT if one_by_one else RELEVANT)
+
+    def _choose(
+        self, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
+    ) -> None:
+        """The relevant side of the augmented ranking, by a table of choices."""
+        r, n, cutoff = len(numbers), values.shape[2], self.tables.cutoff or values.shape[2]
+        start, ends = predicted[:r, RELEVANT], np.zeros((r, n), np.int64)
+        if self.sign > 0:  # rows with nothing more to lose stay where they are
+            far = np.minimum(numbers[:, IRRELEVANT], cutoff)
+            rows = ((start < far[:, None]) & (np.arange(n) < numbers[:, :1])).sum(1)
+            ends += far[:, None]
+        else:  # only rows that still earn something gain by moving up
+            rows = np.minimum(numbers[:, RELEVANT], self.tables.earning or cutoff)
+        if self.sign < 0 and self.tables.convex:
+            words = narrow(
+                values, predicted, factors, weights.worth, weights.u, weights.base, weights.stride, rows, ends
+            )  # fmt: skip
+        else:
+            words = (((np.abs(ends - start) >> 6) + 1) * (np.arange(n) < rows[:, None])).sum(1).max()
+        bits, starts, best = np.empty(words, np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
+        augmented[:r, RELEVANT] = start
+        choose_in_order(
+            values, predicted, factors, weights.worth, weights.u, weights.base, weights.stride, self.sign, rows, ends,
+            bits, starts, best, augmented,
         )  # fmt: skip
-
-
-def move_graded(lists: ListBatch, gains: Any, first: int, last: int) -> int:
-    """Add the gradient of the expected loss of items that all count, each by its gain; labels 1, or -1 for padding."""
-    some = slice(first, last)
-    places, sizes, _ = _ordered(lists.scores[some], lists.labels, first)
-    lists.numbers[some, RELEVANT], lists.numbers[some, IRRELEVANT] = sizes, 0
-    _move(lists, some, places, sizes, lists.weights(lists.numbers[some]), gains[some])
-    return 0
-
-
-def _bounded(scores: Any) -> Any:
-    return np.nan_to_num(scores, nan=0.0)
-
-
-def _augment(
-    search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
-) -> None:
-    """Fill ``augmented`` with the counts of the augmented ranking."""
-    if search.one_by_one:
-        lower_each(values, predicted, numbers, factors, weights.drop, weights.u, weights.stride, augmented)
-    else:
-        _choose(search, weights, values, predicted, numbers, factors, augmented)
-    fill_other_side(augmented, numbers, IRRELEVANT if search.one_by_one else RELEVANT)
-
-
-def _choose(
-    search: Search, weights: Weights, values: Any, predicted: Any, numbers: Any, factors: Any, augmented: Any
-) -> None:
-    """The relevant side of the augmented ranking, by a table of choices."""
-    r, n = len(numbers), values.shape[2]
-    start, ends = predicted[:r, RELEVANT], np.zeros((r, n), np.int64)
-    if search.sign > 0:  # rows with nothing more to lose stay where they are
-        far = np.minimum(numbers[:, IRRELEVANT], search.cutoff) if search.cutoff else numbers[:, IRRELEVANT]
-        rows = ((start < far[:, None]) & (np.arange(n) < numbers[:, :1])).sum(1)
-        ends += far[:, None]
-    else:  # only rows that still earn something gain by moving up
-        rows = np.minimum(numbers[:, RELEVANT], search.earning)
-    if search.sign < 0 and search.convex:
-        words = narrow(values, predicted, factors, weights.worth, weights.u, weights.base, rows, ends)
-    else:
-        words = (((np.abs(ends - start) >> 6) + 1) * (np.arange(n) < rows[:, None])).sum(1).max()
-    bits, starts, best = np.empty(words, np.int64), np.empty(n + 1, np.int64), np.empty(n + 2)
-    augmented[:r, RELEVANT] = start
-    choose_in_order(
-        values, predicted, factors, weights.worth, weights.u, weights.base, weights.stride, search.sign, rows, ends,
-        bits, starts, best, augmented,
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------- sorting
@@ -318,22 +322,6 @@ def _rounded(scores: Any) -> Any:
     """Float64 scores as float32; finite scores stay finite."""
     most = np.finfo(np.float32).max
     return np.where(np.isfinite(scores), scores.clip(-most, most), np.nan).astype(np.float32)
-
-
-def _scaled(lists: ListBatch, some: slice, factors: Any) -> Any:
-    """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
-    range of about 1, or by 0 if all are equal; the powers go to ``factors``.
-    """
-    scores = lists.scores[some]
-    if scores.dtype == np.float32:
-        factors[:, SCALE] = 1.0
-        return scores
-    real = lists.labels[np.arange(some.start, some.stop) % len(lists.labels)] >= 0
-    top, bottom = np.where(real, scores, -np.inf).max(1), np.where(real, scores, np.inf).min(1)
-    reach = 0.5 * top - 0.5 * bottom
-    scale = np.where(reach > 0, np.ldexp(1.0, -np.frexp(reach)[1].clip(-MOST, MOST)), 0.0)
-    factors[: len(scores), SCALE] = scale
-    return np.where(real, scores, 0.0) * scale[:, None]
 
 
 @kernel
@@ -468,12 +456,11 @@ def spread_ties(values, predicted, numbers):
 
 
 @kernel
-def judge(predicted, numbers, weights, step, first, factors, loss):
+def judge(predicted, numbers, weights, epsilons, sign, peak, first, factors, loss):
     """Fill the loss, ``best - 1/z sum_i m_i(n_i)`` or 0 where nothing is relevant, and the factors of each list.
     Returns how many lists lack relevant or irrelevant items.
     """
     worth, _, u, zs, best, base, stride = weights
-    epsilons, sign, peak, _, least, _ = step
     lacking = 0
     for row in range(len(numbers)):
         P, mine, total = numbers[row, RELEVANT], row % len(worth), 0.0
@@ -490,11 +477,11 @@ def judge(predicted, numbers, weights, step, first, factors, loss):
         if peak > 0:
             epsilon *= 2.0 * z / (pairs * peak)
         width = (scale * epsilon) * (pairs / (2.0 * z))
-        if width < least:
-            width = least if scale > 0 else 1.0
-        factors[row, WIDTH] = width if width < 1 / least else 1 / least
+        if width < LEAST:
+            width = LEAST if scale > 0 else 1.0
+        factors[row, WIDTH] = width if width < 1 / LEAST else 1 / LEAST
         size = epsilon * pairs
-        factors[row, UNIT] = -2.0 * sign / (size if size > least else least)
+        factors[row, UNIT] = -2.0 * sign / (size if size > LEAST else LEAST)
     return lacking
 
 
@@ -614,24 +601,25 @@ def fill_other_side(above, numbers, known):
 
 
 @kernel
-def narrow(values, predicted, factors, worth, u, base, rows, ends):
-    """How far up each relevant item can move for sign -1 and convex ``m_i``, which are functions of the rank.
+def narrow(values, predicted, factors, worth, u, base, stride, rows, ends):
+    """How far up each relevant item can move for sign -1 and convex ``m_i``.
 
     Suppose row i and some rows after it rank below fewer than c items. If they all ranked below c instead, each step
     would save at least ``b_c - a_i`` and lose at most the steepest mean slope, ``width * (m_i(0) - m_i(c)) / c``, which
-    decreases with i. So where the first exceeds the second, no optimum is below c. Returns the maximal number of words
-    for the bits of a list.
+    does not increase with i. So where the first exceeds the second, no optimum is below c. Returns the maximal number
+    of words for the bits of a list.
 
     Shapes: rows (r,) with the number of items that can move, ends (r, n).
     """
     most = 0
     for row in range(len(rows)):
-        least, words = 0, 0
+        least, words, table, heights = 0, 0, worth[row % len(worth)], u[row % len(u)]
         for i in range(rows[row]):
-            gain, at, end = SAFE * factors[row, WIDTH] * u[0, i + 1], base + i + 1, predicted[row, RELEVANT, i]
+            gain, end = SAFE * factors[row, WIDTH] * heights[i + 1], predicted[row, RELEVANT, i]
+            at = base + stride * (i + 1)
             while end > least:
                 cost = end * (values[row, IRRELEVANT, end - 1] - values[row, RELEVANT, i])
-                if cost >= gain * (worth[0, at] - worth[0, at + end]):
+                if cost >= gain * (table[at] - table[at + end]):
                     break
                 end -= 1
             ends[row, i] = least = end

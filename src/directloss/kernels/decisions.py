@@ -1,4 +1,4 @@
-"""Decisions on the CPU, compiled by numba: yes or no for each item (`directloss.moves`); and the best paths, trees and
+"""Decisions on the CPU, compiled by numba: yes or no for each item (`directloss.moves`); and the best paths and
 knapsacks, one problem at a time.
 
 Every kernel of the second kind takes float64 scores ``(b, parts)`` of any sign and fills a table of the same shape with
@@ -102,34 +102,6 @@ def walks(scores: Any, first: Any, entering: Any, tail: Any, source: int, goal: 
                 v = tail[chosen[turn, v]]
 
 
-# ---------------------------------------------------------------------- spanning trees
-
-
-@allocating
-def spanning_trees(scores: Any, tail: Any, head: Any, nodes: int, used: Any) -> None:
-    """Kruskal's algorithm: the best edges first, unless they close a cycle. Ties go to the first edge."""
-    group = np.empty(nodes, np.int64)
-    for problem in range(len(scores)):
-        group[:] = np.arange(nodes)
-        missing = nodes - 1
-        for edge in np.argsort(-scores[problem], kind="mergesort"):
-            a, b = _root(group, tail[edge]), _root(group, head[edge])
-            if a != b:
-                group[a] = b
-                used[problem, edge] = 1.0
-                missing -= 1
-                if not missing:
-                    break
-
-
-@allocating
-def _root(group: Any, node: int) -> int:
-    while group[node] != node:
-        group[node] = group[group[node]]
-        node = group[node]
-    return node
-
-
 # ---------------------------------------------------------------------- knapsacks
 
 
@@ -155,37 +127,60 @@ def whole_knapsacks(scores: Any, weights: Any, capacity: int, used: Any) -> None
                 left -= weights[item]
 
 
-STEP, TURNS, PATIENCE = 3.0, 40, 1
-"""First step of the budgets' prices, in units of the overspending; maximal steps; and how many may bring no gain."""
+TURNS = 12
+"""How often the prices of several budgets are adjusted."""
 
 
 @allocating
 def knapsacks(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
-    """Any weights ``(budgets, items)``: branch and bound, depth first.
+    """Any weights ``(items, budgets)``: branch and bound, depth first.
 
     Prices combine all budgets into one: the cost of an item at these prices is its size. The bound is the best
     fractional filling of that budget with the items that still fit into every budget.
     """
-    by_item = np.ascontiguousarray(weights.T)
+    room = capacity * (1 + 1e-12)
     for problem in range(len(scores)):
-        _pack(scores[problem], by_item, capacity, used[problem])
+        worth = np.array(
+            [item for item in range(len(weights)) if scores[problem, item] > 0 and _fits(weights[item], room)]
+        )
+        if len(worth):
+            value, weight = scores[problem][worth], weights[worth]
+            price = _price(value, weight, capacity)
+            size = (weight * price).sum(1)
+            order = np.argsort(-value / (size + 1e-300), kind="mergesort")
+            _pack(value[order], weight[order], size[order], room, (price * room).sum(), worth[order], used[problem])
 
 
 @allocating
-def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
-    budgets, room = len(capacity), capacity * (1 + 1e-12)
-    worth = np.array([item for item in range(len(scores)) if scores[item] > 0 and _fits(weights[item], room)])
-    count = len(worth)
-    if not count:
-        return
-    value, weight = scores[worth], weights[worth]
-    order, price, size = np.arange(count), np.empty(budgets), np.empty(count)
-    _price(value, weight, capacity, order, price, size)
-    worth, value, weight, size = worth[order], value[order], weight[order], size[order]
-    slack = 1e-12 * value.sum()
+def _price(value: Any, weight: Any, capacity: Any) -> Any:
+    """Prices of the budgets that give a low bound: one that the bound's filling overspends becomes more expensive."""
+    price, best, least, step = 1 / np.maximum(capacity, 1e-300), 1 / np.maximum(capacity, 1e-300), np.inf, 2.0
+    for _ in range(TURNS if len(capacity) > 1 else 0):
+        size = (weight * price).sum(1)
+        spent, bound, free = np.zeros(len(capacity)), 0.0, (price * capacity).sum()
+        for item in np.argsort(-value / (size + 1e-300)):
+            part = 1.0 if size[item] <= free else free / size[item]
+            bound += part * value[item]
+            spent += part * weight[item]
+            free -= size[item]
+            if part < 1:
+                break
+        if bound < least:
+            least = bound
+            best[:] = price
+        else:
+            step /= 2
+        price = best * np.exp(step * (spent / np.maximum(capacity, 1e-300) - 1))
+    return best
+
+
+@allocating
+def _pack(value: Any, weight: Any, size: Any, room: Any, budget: float, worth: Any, used: Any) -> None:
+    """Mark the best of the items ``worth``, which are sorted by density."""
+    count, budgets, slack = len(value), len(room), 1e-12 * value.sum()
     # Remaining budget and gain at each depth of the search: nothing is added back, so nothing drifts.
     left, spare, total = np.empty((count + 1, budgets)), np.empty(count + 1), np.empty(count + 1)
-    left[0], spare[0], total[0] = room, (price * room).sum(), 0.0
+    left[0], spare[0], total[0] = room, budget, 0.0
     chosen, best_chosen = np.empty(count, np.int64), np.empty(count, np.int64)
     best, most, depth, place = 0.0, 0, 0, 0
     while True:
@@ -220,58 +215,6 @@ def _pack(scores: Any, weights: Any, capacity: Any, used: Any) -> None:
             break
     for place in range(most):
         used[worth[best_chosen[place]]] = 1.0
-
-
-@allocating
-def _price(value: Any, weight: Any, capacity: Any, order: Any, best_price: Any, size: Any) -> None:
-    """Prices of the budgets that give a low bound at the root, and the sizes of items and their ``order`` by density.
-
-    A budget that the bound's filling overspends becomes more expensive, others become cheaper.
-    """
-    budgets = len(capacity)
-    price, spent = np.empty(budgets), np.empty(budgets)
-    for d in range(budgets):
-        price[d] = 1 / capacity[d] if capacity[d] > 0 else 0.0
-    best_price[:] = price
-    least, step, in_vain = np.inf, STEP, 0
-    for _ in range(TURNS if budgets > 1 else 1):
-        _by_density(value, weight, price, size, order)
-        spent[:], free, bound = 0.0, (price * capacity).sum(), 0.0
-        for item in order:
-            part = 1.0 if size[item] <= free else free / size[item]
-            bound += part * value[item]
-            for d in range(budgets):
-                spent[d] += part * weight[item, d]
-            if part < 1:
-                break
-            free -= size[item]
-        in_vain = 0 if bound < least * (1 - 1e-3) else in_vain + 1
-        if in_vain > PATIENCE:
-            break
-        if bound < least:
-            least = bound
-            best_price[:] = price
-        else:
-            step /= 2
-        for d in range(budgets):
-            if capacity[d] > 0:
-                price[d] = best_price[d] * np.exp(step * (spent[d] / capacity[d] - 1))
-    _by_density(value, weight, best_price, size, order)
-
-
-@allocating
-def _by_density(value: Any, weight: Any, price: Any, size: Any, order: Any) -> None:
-    """The size of each item and the order by falling density; insertion sort, as prices change little between turns."""
-    for item in range(len(size)):
-        size[item] = 0.0
-        for d in range(len(price)):
-            size[item] += price[d] * weight[item, d]
-    for at in range(1, len(order)):
-        item, place = order[at], at
-        while place and value[order[place - 1]] * size[item] < value[item] * size[order[place - 1]]:
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = item
 
 
 @allocating

@@ -21,7 +21,7 @@ from directloss.metrics.classification import (
 )
 from directloss.metrics.decisions import normalised_regret
 from directloss.metrics.graded import graded_dcg, graded_ndcg
-from directloss.metrics.pose import pck_from_within, pckh, within_radius
+from directloss.metrics.pose import pck_from_within, within_radius
 from directloss.metrics.ranking import (
     auc,
     average_precision,
@@ -55,7 +55,6 @@ __all__ = [
     "normalised_regret",
     "partial_auc",
     "pck_from_within",
-    "pckh",
     "precision",
     "precision_at_k",
     "precision_at_recall",

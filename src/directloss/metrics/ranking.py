@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
-from directloss.kernels import PositionTables, compiles, largest, solve_rankings, spread_evenly, weighted
+from directloss.kernels import PositionTables, compiles, largest, solve_rankings, spread_evenly
 from directloss.metrics.classification import checked
 
 ROUNDING = 1e-9
@@ -376,11 +376,25 @@ def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> 
 
 
 def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """`tensor_losses` for items with weights. Ties are spread by weight."""
+    """`tensor_losses` for items with weights.
+
+    A tied relevant item, the heaviest first, ranks below its share of the tied irrelevant weight, rounded up to whole
+    items as if these were equally heavy.
+    """
     labels = relevance(target, weight)
-    order = weighted.predicted_order(weighted.weigh(scores, target, weight))
-    sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
-    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(*sizes.cumsum(-1), *labels.totals), 0.0)
+    heaviest = weight.expand(scores.shape).argsort(dim=-1, descending=True, stable=True)
+    negated = -torch.nan_to_num(scores, nan=largest(scores.dtype))
+    ordered, order = negated.gather(-1, heaviest).sort(dim=-1, stable=True)
+    sizes = labels.sizes.gather(-1, heaviest.gather(-1, order).expand(labels.sizes.shape))
+    # The weight of relevant items, of irrelevant ones, and the number of irrelevant ones.
+    sums = pad(torch.cat((sizes, precise(sizes[1:] > 0))).cumsum(-1), (1, 0))
+    start, end = (
+        sums.gather(-1, torch.searchsorted(ordered, ordered, right=right).expand(3, *ordered.shape))
+        for right in (False, True)
+    )
+    C, (r, q, items) = sums[0, ..., 1:], end - start
+    above = ((C - start[0]) / r * items - ROUNDING).ceil() / items.clamp(min=1)
+    worth = torch.where(sizes[0] > 0, sizes[0] * metric.worth(C, start[1] + q * above, *labels.totals), 0.0)
     z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
     return losses_of(metric, worth.sum(-1, keepdim=True) / z, labels)
 
@@ -475,10 +489,8 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
     scores, target = checked(scores, target, mask)
     check_finite(scores)
     weight = check_weight(weight, target.shape, "item")
-    items = weighted.weigh(scores, target, weight)
-    relevant, irrelevant = items.mass
-    value = 1 - weighted.pair_loss(items, weighted.predicted_above(items))
-    value = torch.where((relevant > 0) & (irrelevant > 0), value, torch.nan)
+    value = 1 - weighted_losses(PartialAUCMetric(), scores, target, weight)
+    value = torch.where(relevance(target, weight).counted, value, torch.nan)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
 
 

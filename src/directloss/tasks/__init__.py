@@ -8,7 +8,6 @@ from directloss._registry import Measured, get, names, register, summaries
 from directloss.task import Task
 from directloss.tasks._counting import CountTask, Selection
 from directloss.tasks.assignment import Assignment, Matching
-from directloss.tasks.auc import AUC
 from directloss.tasks.averages import ClassAverage
 from directloss.tasks.chain import Chain
 from directloss.tasks.classes import Accuracy, CostMatrix, Error, TopK
@@ -31,6 +30,7 @@ from directloss.tasks.knapsack import Choose, Knapsack
 from directloss.tasks.paths import GridPath, ShortestPath
 from directloss.tasks.programs import IntegerProgram
 from directloss.tasks.ranking import (
+    AUC,
     DCG,
     NDCG,
     AveragePrecision,
@@ -45,7 +45,6 @@ from directloss.tasks.ranking import (
     ReciprocalRank,
 )
 from directloss.tasks.solver import SolverTask
-from directloss.tasks.trees import SpanningTree
 
 _ALSO = {
     "ap": ("average_precision", "average_precision_score", "map", "mean_average_precision", "auprc", "pr_auc"),
@@ -168,7 +167,6 @@ __all__ = [
     "Selection",
     "ShortestPath",
     "SolverTask",
-    "SpanningTree",
     "Task",
     "TopK",
     "get",

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, warn_of_probabilities
+from directloss._checks import check_finite, check_labels, check_same_shape, precise, warn_of_probabilities
 from directloss.kernels import binary_labels, compiles, label_array
 from directloss.metrics.confusion import count
 from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
-from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
+from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._likelihood import of_decisions, wide
 
 ALL_YES = (
@@ -79,10 +79,15 @@ class CountTask(Task):
         return Selection(self.predict(scores) * real, real.sum(-1))
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
-        plain = self.infer(scores.detach(), target)
-        step = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device).expand(scores.shape[:-1])
-        _, slope = self._by_flips(scores.detach(), target, Solve(step, (sign,), gradient=True))
-        flipped = (slope != 0).to(scores.device)
+        from directloss.kernels import flips  # slow to import
+
+        scores = wide(scores.detach())
+        plain, shape = self.infer(scores, target), scores.shape
+        rows = scores.cpu().numpy().reshape(-1, shape[-1])
+        labels = binary_labels(target.cpu()).expand(shape).numpy().reshape(rows.shape)
+        steps = torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").expand(shape[:-1]).reshape(-1).numpy()
+        judge = flips.Judge(self._array_loss, self.line, self.monotone, sign)
+        flipped = torch.from_numpy(flips.best_flips(rows, labels, steps, judge)).reshape(shape).to(scores.device)
         return plain._replace(chosen=torch.where(flipped, 1 - plain.chosen, plain.chosen))
 
     def truth(self, target: Tensor) -> Selection:
@@ -117,10 +122,14 @@ class CountTask(Task):
         """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, the larger loss
         of one miss and of one false alarm with all other decisions right.
         """
-        from directloss.kernels import flips  # slow to import
-
-        P, N = ((target == label).sum(-1).cpu().numpy() for label in (1, 0))
-        return torch.as_tensor(flips.units(self._array_loss(flips.mistakes(P, N)), P + N), device=target.device)
+        P, N = (precise((target == label).sum(-1)) for label in (1, 0))
+        none, miss, alarm = torch.zeros_like(P), P.clamp(max=1), N.clamp(max=1)
+        worst = torch.maximum(
+            self.loss_of_counts(P - miss, none, miss, N), self.loss_of_counts(P, alarm, none, N - alarm)
+        )
+        stake = (P + N) * (worst - self.loss_of_counts(P, none, none, N))
+        # If no single wrong decision changes the metric, treat all as equally important.
+        return 1 / torch.where(stake > 0, stake, 1.0)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         metric = corrected(self.metric, request.flips)
@@ -162,28 +171,6 @@ class CountTask(Task):
         values = flipped(metric, torch.from_numpy(counts))
         decisions.weigh_flips(labels, chances, drawn, (values[:4] - values[2:]).numpy(), scale, slope)
         return values[2, 0].reshape(scores.shape[:-1]), torch.from_numpy(slope).reshape(scores.shape)
-
-    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
-        self.check(scores, target, request.check_values)
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        losses, *slopes = (part.to(dtype).to(scores.device) for part in self._by_flips(scores, target, request))
-        return Solved(losses, slopes[0] if slopes else None, (target >= 0).any(-1))
-
-    def _by_flips(self, scores: Tensor, target: Tensor, request: Solve) -> list[Tensor]:
-        """Losses and, if requested, the gradient, in float64 on the CPU."""
-        from directloss.kernels import flips  # slow to import
-
-        shape, dtype = scores.shape, torch.promote_types(scores.dtype, torch.float32)
-        rows = scores.to(dtype).cpu().numpy().reshape(-1, shape[-1])
-        labels = binary_labels(target.cpu()).reshape(rows.shape)
-        draws = rows[None] if request.noisy is None else request.noisy.to(dtype).cpu().numpy().reshape(-1, *rows.shape)
-        epsilon = torch.as_tensor(request.epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy()
-        search = flips.FlipRequest(
-            self._array_loss, self.line, self.monotone, epsilon, request.automatic, request.signs
-        )
-        losses, slope = flips.solve(rows, labels, draws if request.gradient else None, search)
-        parts = [torch.from_numpy(losses).reshape(shape[:-1])]
-        return [*parts, torch.from_numpy(slope).reshape(shape)] if request.gradient else parts
 
     def _array_loss(self, counts: Any) -> Any:
         return self.loss_of_counts(*torch.from_numpy(counts)).numpy()

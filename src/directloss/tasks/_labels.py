@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail
+from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail, precise
 from directloss.task import Defaults, Task
 from directloss.tasks._likelihood import cross_entropy, wide
 
@@ -51,7 +51,7 @@ class LabelTask(Task):
         return self.solve(wide(scores.detach()), self.truth(target) != IGNORE)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        scores, target = wide(scores.detach()), self.truth(target)
+        scores, target = precise(scores.detach()), self.truth(target)
         if isinstance(epsilon, Tensor):
             epsilon = epsilon.to(scores)[..., None, None]
         return self.solve(scores + sign * epsilon * self.costs(target, scores), target != IGNORE)

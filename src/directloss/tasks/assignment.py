@@ -51,20 +51,13 @@ class Assignment(LabelTask):
         from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
 
         rows, columns = scores.shape[-2:]
-        scores = scores.double()
-        table = (scores * _unit(scores.abs())).reshape(-1, rows, columns).cpu().numpy()
+        table = scores.cpu().double().reshape(-1, rows, columns).numpy()
         present = real.reshape(-1, rows).cpu().numpy()
         output = torch.full((len(table), rows), IGNORE)
         for problem, (values, there) in enumerate(zip(table, present, strict=True)):
             row, column = linear_sum_assignment(values[there], maximize=True)
             output[problem, there.nonzero()[0][row]] = torch.from_numpy(column)
         return output.reshape(real.shape).to(scores.device)
-
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        scores, target = scores.detach().double(), self.truth(target)
-        steps = torch.as_tensor(epsilon, dtype=torch.float64, device=scores.device)[..., None, None]
-        unit = _unit(torch.maximum(scores.abs(), steps))
-        return self.solve(scores * unit + sign * (steps * unit) * self.costs(target, scores), target != IGNORE)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         _check_width(scores)
@@ -154,9 +147,3 @@ def _check_width(scores: Tensor) -> None:
     rows, columns = scores.shape[-2:]
     if rows > columns:
         fail("scores", "must have at least as many columns as rows", f"of shape {tuple(scores.shape)}", "Transpose it.")
-
-
-def _unit(sizes: Tensor) -> Tensor:
-    """A power of two per problem, usually 1, that keeps sums of huge numbers finite."""
-    huge = sizes.amax((-2, -1), keepdim=True) > 2.0**900
-    return torch.ones_like(huge, dtype=torch.float64).masked_fill(huge, 2.0**-200)

@@ -87,12 +87,17 @@ class ClassTask(Task):
     defaults = Defaults(
         no_flips="wrong labels that are spread evenly over the classes only scale the expected accuracy"
     )
-    k: int = 1
-    """How many classes are chosen."""
 
     def costs_of(self, scores: Tensor, target: Tensor) -> Tensor:
         """What each class would cost, ``(..., c)``."""
         return 1 - one_hot(target, scores)
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        steps, exact = epsilon.unsqueeze(-1) if isinstance(epsilon, Tensor) else epsilon, precise(scores)
+        objective = exact + sign * steps * self.costs_of(exact, target)
+        plain = self.predict(scores)
+        stays = objective.gather(-1, plain.unsqueeze(-1)).squeeze(-1) >= objective.amax(-1)
+        return torch.where(stays, plain, objective.argmax(-1))
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         """Closed form: the class is drawn from the softmax of ``scores / noise``."""
@@ -121,17 +126,6 @@ class Accuracy(ClassTask):
     def predict(self, scores: Tensor) -> Tensor:
         """The class with the highest score; ties go to the lowest index."""
         return scores.argmax(-1)
-
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        """Only the right class and the best of the others can win."""
-        truth = target.long().unsqueeze(-1)
-        own = scores.gather(-1, truth).squeeze(-1)
-        other, rival = scores.scatter(-1, truth, -torch.inf).max(-1)
-        # Compare the two scores first: a large score would swallow epsilon.
-        lead = precise(own) - precise(other)
-        plain = torch.where(rival < target, lead > 0, lead >= 0)
-        stays = torch.where(plain, lead >= sign * epsilon, lead > sign * epsilon)
-        return torch.where(stays, target, rival)
 
     def truth(self, target: Tensor) -> Tensor:
         return target
@@ -249,13 +243,6 @@ class CostMatrix(Accuracy):
         # The right class itself, unless another one is even cheaper.
         classes = torch.arange(len(table), device=table.device)
         self.cheapest = torch.where(table.diagonal() <= lowest.values, classes, lowest.indices)
-
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        steps = epsilon.unsqueeze(-1) if isinstance(epsilon, Tensor) else epsilon
-        objective = precise(scores) + sign * steps * precise(self.costs, scores.device)[target.long()]
-        plain = self.predict(scores)
-        stays = objective.gather(-1, plain.unsqueeze(-1)).squeeze(-1) >= objective.amax(-1)
-        return torch.where(stays, plain, objective.argmax(-1))
 
     def unit_epsilon(self, scores: Tensor, target: Tensor) -> float:
         """One over the mean of the non-zero costs."""

@@ -10,8 +10,6 @@ the solver for prediction also solves the loss-augmented problem, with other sco
 
 from __future__ import annotations
 
-import copy
-import sys
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -40,24 +38,24 @@ MARKED = 0.2
 implausible outputs."""
 TRIALS = 32
 """Random outputs that measure the unit of scores: it is then right to about an eighth."""
-REMEMBERED = 1 << 26
-"""Bytes for the best outputs of a task's problems."""
+REMEMBERED, ENTRY = 1 << 26, 300
+"""Bytes for the best outputs of a task's problems; those of an entry beside its output, about."""
 
 
-NamedLoss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target and the part
-weights, both ``(..., parts)``. For 0/1 outputs these are sums of whole numbers, so they are exact.
+NamedLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""A share ``L = (constant + sum_p cost_p * y_p) / whole``: costs, constant and whole from the target ``(..., parts)``.
+For 0/1 outputs these are sums of whole numbers, so they are exact.
 """
 
 
-def hamming(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def hamming(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of parts in which output and target differ, ``mean_p |y_p - t_p|``: 0 only for the target itself."""
-    return w * (1 - 2 * t), (w * t).sum(-1), w.sum(-1)
+    return 1 - 2 * t, t.sum(-1), t.new_full((), t.shape[-1])
 
 
-def missed(t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def missed(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Share of the target's parts that the output misses, ``1 - sum_p t_p y_p / sum_p t_p``; 0 for an empty target."""
-    return -w * t, (w * t).sum(-1), (w * t).sum(-1)
+    return -t, t.sum(-1), t.sum(-1)
 
 
 class Decomposable(Task):
@@ -69,8 +67,8 @@ class Decomposable(Task):
 
     defaults = Defaults(
         density="logistic",  # centred, as the level of the scores may matter
-        no_item_weights="put the weights into your loss, the function that returns the part costs, which is just as "
-        "exact",
+        no_item_weights='put the weights into the part costs: for loss="regret", into the costs of the target; '
+        "otherwise write your own loss, a function that returns the part costs",
     )
     maximize: bool = False
     """Whether the target of ``"regret"`` holds values to maximise instead of costs."""
@@ -88,8 +86,7 @@ class Decomposable(Task):
         self.criterion = loss
         self._named = named.get(loss) if isinstance(loss, str) else None
         self._make_truth = truth
-        self._weight: Tensor | None = None
-        self._best = Answers(REMEMBERED)
+        self._best = Answers()
         self._contrasts: dict[tuple[int, ...], Tensor] = {}
 
     @abstractmethod
@@ -101,21 +98,12 @@ class Decomposable(Task):
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
         scores = wide(scores.detach())
-        output = self.solve(scores + sign * self._per_part(epsilon, scores) * self.costs(target, scores))
-        self.doubt(scores, output, target, epsilon, sign)
-        return output
-
-    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """Warn if an output of augmented inference cannot be optimal."""
+        if isinstance(epsilon, Tensor):
+            epsilon = epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
+        return self.solve(scores + sign * epsilon * self.costs(target, scores))
 
     def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
         """Warn if outputs cost less than the best ones, by more than rounding errors."""
-
-    def _per_part(self, epsilon: float | Tensor, scores: Tensor) -> float | Tensor:
-        """One number per problem, in the dtype of the scores and broadcastable to the parts."""
-        if not isinstance(epsilon, Tensor):
-            return epsilon
-        return epsilon.to(scores).reshape(epsilon.shape + (1,) * self.event_dims)
 
     def truth(self, target: Tensor) -> Tensor:
         """The target itself if it marks the true output; the best output for ``loss="regret"``."""
@@ -151,8 +139,7 @@ class Decomposable(Task):
             costs, _, whole = self._share(target, like)
             return (costs / whole[..., None]).expand(self._flat(like).shape).reshape(like.shape)
         if self.criterion == "regret":
-            costs = -target.to(like) if self.maximize else target.to(like)
-            return costs if self._weight is None else costs * self._weight.to(like)
+            return -target.to(like) if self.maximize else target.to(like)
         return self._given(target, like)[0]
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
@@ -180,15 +167,6 @@ class Decomposable(Task):
     def value(self, losses: Tensor, target: Tensor) -> Tensor:
         """Minus the loss, in the unit of the problem, unless the loss is a share."""
         return 1 - losses if self._named is not None else -losses
-
-    def weighted(self, weight: Tensor) -> Task | None:
-        """This task with weighted parts in its loss; scores are not weighted."""
-        if not isinstance(self.criterion, str):
-            return None
-        task = copy.copy(self)
-        task._weight = weight
-        task._best = Answers(REMEMBERED)
-        return task
 
     # ------------------------------------------------------------------ scale and companion
 
@@ -261,8 +239,7 @@ class Decomposable(Task):
         """The terms of the named loss, with 1 for a whole of 0."""
         assert self._named is not None
         t = self._flat(target.to(like))
-        weight = t.new_ones(t.shape[-1]) if self._weight is None else self._flat(self._weight.to(t))
-        costs, constant, whole = self._named(t, weight)
+        costs, constant, whole = self._named(t)
         return costs, constant, torch.where(whole > 0, whole, 1.0)
 
     def _given(self, target: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -291,10 +268,10 @@ def refuse_truth(rule: str, value: str, what: str, instead: str = "costs") -> No
 
 
 class Answers:
-    """The outputs of solved problems; the oldest are forgotten when all together take more than ``most`` bytes."""
+    """The outputs of solved problems; the oldest are forgotten when all together take more than `REMEMBERED` bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.size = most, 0
+    def __init__(self) -> None:
+        self.size = 0
         self._outputs: OrderedDict[bytes, Any] = OrderedDict()
 
     def of(self, problems: Tensor, solve: Callable[[Tensor], Tensor]) -> Tensor:
@@ -307,27 +284,15 @@ class Answers:
         if new:
             solved = solve(problems[list(new.values())]).cpu().numpy()
             small = solved.astype(np.int8)  # most outputs are 0/1
-            solved = small if (small == solved).all() else solved
-            for key, output in zip(new, solved, strict=True):
+            for key, output in zip(new, small if (small == solved).all() else solved, strict=True):
                 outputs[key] = self._outputs[key] = output.copy()  # a view would keep the whole batch
-                self.size += _bytes(output)
-        while self.size > self.most:
-            self.size -= _bytes(self._outputs.popitem(last=False)[1])
+                self.size += ENTRY + output.nbytes
+        while self.size > REMEMBERED:
+            self.size -= ENTRY + self._outputs.popitem(last=False)[1].nbytes
         return torch.from_numpy(np.stack([outputs[key] for key in keys])).to(problems)
 
-    def __len__(self) -> int:
-        return len(self._outputs)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return Answers, (self.most,)  # a copy in another process starts empty
-
-
-ENTRY = sys.getsizeof(np.empty(0)) + 2 * sys.getsizeof(bytes(16)) + 100
-"""Bytes of an entry of `Answers` beside the output: its array, its key and its place in the table, about."""
-
-
-def _bytes(output: Any) -> int:
-    return ENTRY + int(output.nbytes)
+        return Answers, ()  # a copy in another process starts empty
 
 
 def by_kernel(kernel: Callable[..., Any], scores: Tensor, *problem: Any) -> Tensor:

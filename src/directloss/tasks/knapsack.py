@@ -76,7 +76,7 @@ class Knapsack(Decomposable):
         if self._table:
             weights = self.weights[0].astype(np.int64)
             return by_kernel(decisions.whole_knapsacks, scores, weights, int(self.capacity[0]))
-        return by_kernel(decisions.knapsacks, scores, self.weights, self.capacity)
+        return by_kernel(decisions.knapsacks, scores, np.ascontiguousarray(self.weights.T), self.capacity)
 
     def check_truth(self, target: Tensor) -> None:
         """The true choice fits into the budgets."""

@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from directloss._checks import check_choice, check_count, fail
-from directloss.tasks._graphs import STEPS, Graph, edge_pairs, grid_edges
 from directloss.tasks.decomposable import TRIALS, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+
+_STRAIGHT = [(0, 1), (1, 0), (0, -1), (-1, 0)]
+STEPS = {
+    "4": _STRAIGHT,
+    "8": [*_STRAIGHT, (1, 1), (1, -1), (-1, 1), (-1, -1)],
+    "monotone": [(0, 1), (1, 0)],
+}
+"""The steps (rows down, columns right) of each connectivity."""
 
 
 class ShortestPath(Decomposable):
@@ -85,8 +93,13 @@ class ShortestPath(Decomposable):
         self.problem_shape = (self.num_edges,)
         self.shape_words = f"(..., {self.num_edges}), one score for each edge"
         self.tail, self.head = pairs.unbind(1)
-        self.graph = Graph.of(pairs, nodes)
-        if self.graph.steps(source, goal) > self.max_edges:
+        head = self.head.numpy()
+        # Sorted by head: the edges into node v are entering[first[v] : first[v + 1]].
+        self._entering, self._first = (
+            np.argsort(head, kind="stable"),
+            np.append(0, np.bincount(head, minlength=nodes).cumsum()),
+        )
+        if source != goal and not self._used(-torch.ones(1, self.num_edges)).any():
             rule = f"must lead from source {source} to goal {goal} in at most {self.max_edges} steps"
             fail("edges", rule, "a graph without such a walk")
 
@@ -95,9 +108,9 @@ class ShortestPath(Decomposable):
         """The maximal number of parts that a walk can use."""
         return self.max_edges
 
-    def _off_path(self, t: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _off_path(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Steps off the true path, over the maximal number of steps."""
-        return w * (1 - t), t.new_zeros(()), t.new_full((), self.places)
+        return 1 - t, t.new_zeros(()), t.new_full((), self.places)
 
     def solve(self, scores: Tensor) -> Tensor:
         return self._used(scores.reshape(-1, self.num_edges)).reshape(scores.shape)
@@ -106,12 +119,13 @@ class ShortestPath(Decomposable):
         """How often the best walks take each edge, for edge scores ``(b, edges)``."""
         from directloss.kernels.decisions import walks  # numba is slow to import
 
-        graph = self.graph
-        return by_kernel(walks, edges, graph.into_first, graph.into, graph.tail, self.source, self.goal, self.max_edges)
+        graph = self._first, self._entering, self.tail.numpy()
+        return by_kernel(walks, edges, *graph, self.source, self.goal, self.max_edges)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         scores = torch.randn(TRIALS, *shape, generator=torch.Generator().manual_seed(0))
-        return self.solve(scores if self.graph.acyclic else -scores.abs())  # no walks in circles
+        forward = acyclic(torch.stack((self.tail, self.head), 1), self.num_nodes)
+        return self.solve(scores if forward else -scores.abs())  # no walks in circles
 
     def check_truth(self, target: Tensor) -> None:
         """As many edges leave each node as enter it, except one more at the source and one less at the goal."""
@@ -229,3 +243,43 @@ class GridPath(ShortestPath):
             f"GridPath({self.height}, {self.width}, {self.connectivity!r}, "
             f"max_edges={self.max_edges}, loss={name_of(self.criterion)})"
         )
+
+
+def grid_edges(height: int, width: int, steps: list[tuple[int, int]]) -> Tensor:
+    """All allowed steps between cells, as pairs of cell numbers; cells are numbered row by row."""
+    row, column = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    edges = [torch.empty(0, 2, dtype=torch.long)]
+    for down, right in steps:
+        inside = (row + down >= 0) & (row + down < height) & (column + right >= 0) & (column + right < width)
+        cell = (row * width + column)[inside]
+        edges.append(torch.stack([cell, cell + down * width + right], 1))
+    return torch.cat(edges)
+
+
+def acyclic(edges: Tensor, nodes: int) -> bool:
+    """Whether no walk along edges (tail, head) visits a node twice."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components  # slow to import
+
+    tail, head = edges.numpy().astype(np.int32).T  # older versions of scipy need int32
+    table = csr_array((np.ones(len(edges)), (tail, head)), shape=(nodes, nodes))
+    parts: int = connected_components(table, connection="strong", return_labels=False)
+    return parts == nodes and bool((tail != head).all())
+
+
+def edge_pairs(edges: object, num_nodes: int | None) -> tuple[Tensor, int]:
+    """Edges as a long tensor of pairs, and the number of nodes."""
+    try:
+        pairs = torch.as_tensor(edges)
+    except (TypeError, ValueError, RuntimeError):
+        fail("edges", "must be pairs (tail, head) of node numbers", f"a {type(edges).__name__} that is not a table")
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
+        fail("edges", "must be at least one pair (tail, head), shape (edges, 2)", f"of shape {tuple(pairs.shape)}")
+    if pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool:
+        fail("edges", "must hold whole node numbers", pairs.dtype)
+    pairs = pairs.long().cpu()
+    least, most = int(pairs.min()), int(pairs.max())
+    nodes = most + 1 if num_nodes is None else check_count("num_nodes", num_nodes)
+    if least < 0 or most >= nodes:
+        fail("edges", f"must hold node numbers from 0 to {nodes - 1}", f"{least if least < 0 else most} somewhere")
+    return pairs, nodes

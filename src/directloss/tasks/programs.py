@@ -22,9 +22,8 @@ class IntegerProgram(SolverTask):
     """The best whole numbers under linear constraints: schedules, coverings, routes; solved by HiGHS via scipy.
 
     Maximises ``F = sum_p score_p * y_p`` subject to ``lower <= matrix @ y <= upper`` and ``least <= y <= most``, to
-    within a ten-billionth of the largest score. A
-    problem takes milliseconds or more, so set ``processes`` if there are several cores. The tasks for knapsacks, paths,
-    and trees are a hundred times as fast.
+    within a ten-billionth of the largest score. A problem takes milliseconds or more. The tasks for knapsacks and
+    paths are a hundred times as fast.
 
     Args:
         matrix: the constraints, shape ``(constraints, parts)``, a tensor, an array or a sparse matrix.
@@ -35,7 +34,7 @@ class IntegerProgram(SolverTask):
         whole: which parts are whole numbers: True for all, or one value per part.
         loss: ``"regret"``, ``"hamming"``, ``"missed"`` or a function, see `SolverTask`.
         timeout: seconds per problem; no limit by default.
-        options: ``maximize``, ``truth``, ``processes`` and ``cache`` of `SolverTask`.
+        options: ``maximize`` and ``truth`` of `SolverTask`.
 
     Shapes:
         scores ``(..., parts)``; target ``(..., parts)``.
@@ -62,25 +61,6 @@ class IntegerProgram(SolverTask):
         timeout: float | None = None,
         **options: Any,
     ) -> None:
-        programme = _Programme(matrix, lower, upper, least, most, whole, timeout)
-        zero_one = bool((programme.whole & (programme.least >= 0) & (programme.most <= 1)).all())
-        # HiGHS enforces the timeout itself.
-        super().__init__(programme, loss=loss, batched=False, indicator=zero_one, **options)
-        self._tried = True  # the solver is known to fit
-        self.problem_shape = (programme.parts,)
-        self.shape_words = f"(..., {programme.parts}), one score for each part"
-
-    def __repr__(self) -> str:
-        constraints, parts = self.solver.matrix.shape  # type: ignore[attr-defined]
-        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.criterion)})"
-
-
-class _Programme:
-    """The solver of one problem; picklable, for other processes."""
-
-    def __init__(
-        self, matrix: Any, lower: Any, upper: Any, least: Any, most: Any, whole: Any, timeout: float | None
-    ) -> None:
         from scipy.sparse import csr_array, issparse
 
         try:
@@ -90,11 +70,11 @@ class _Programme:
         if given.ndim != 2:  # scipy before 1.13 would turn a vector into a row
             fail("matrix", "must have shape (constraints, parts)", f"of shape {given.shape}")
         self.matrix = csr_array(given)
-        rows, self.parts = self.matrix.shape
+        rows, parts = self.matrix.shape
         self.lower = _filled("lower", -np.inf if lower is None else lower, rows)
         self.upper = _filled("upper", np.inf if upper is None else upper, rows)
-        self.least, self.most = _filled("least", least, self.parts), _filled("most", most, self.parts)
-        self.whole = _filled("whole", whole, self.parts).astype(bool)
+        self.least, self.most = _filled("least", least, parts), _filled("most", most, parts)
+        self.whole = _filled("whole", whole, parts).astype(bool)
         if not np.isfinite(self.matrix.data).all():
             fail("matrix", "must be finite", "NaN or infinite somewhere")
         for low, high in (("lower", "upper"), ("least", "most")):
@@ -103,11 +83,16 @@ class _Programme:
                 there = f"{getattr(self, low)[crossed[0]]:g} and {getattr(self, high)[crossed[0]]:g} at {crossed[0]}"
                 fail(low, f"must not be above {high}, or nothing is feasible", there)
         self.timeout = timeout
+        zero_one = bool((self.whole & (self.least >= 0) & (self.most <= 1)).all())
+        super().__init__(self._solve_one, loss=loss, batched=False, indicator=zero_one, **options)
+        self._tried = True  # the solver is known to fit
+        self.problem_shape = (parts,)
+        self.shape_words = f"(..., {parts}), one score for each part"
 
-    def __call__(self, scores: Tensor) -> Tensor:
+    def _solve_one(self, scores: Tensor) -> Tensor:
         from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
 
-        costs = -scores.double().numpy()
+        costs = -scores.double().cpu().numpy()
         largest = np.abs(costs).max(initial=0.0)
         solution = milp(
             costs * (LARGEST / largest) if largest > 0 else costs,
@@ -123,6 +108,10 @@ class _Programme:
         if bool(((y - y.round()).abs()[whole] > NEAR).any()):
             raise ArithmeticError("HiGHS returned parts that are not whole numbers")
         return torch.where(whole, y.round(), y)
+
+    def __repr__(self) -> str:
+        constraints, parts = self.matrix.shape
+        return f"IntegerProgram({parts} parts, {constraints} constraints, loss={name_of(self.criterion)})"
 
 
 def _filled(argument: str, value: Any, size: int) -> np.ndarray:

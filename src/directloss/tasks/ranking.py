@@ -21,7 +21,7 @@ from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
 from directloss._dynamo import traced
-from directloss.kernels import BINARY, LEAST, bounded, compiles, largest, solve_rankings
+from directloss.kernels import BINARY, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -93,23 +93,6 @@ class ListTask(Task):
         scores = wide(scores)
         return (scores * coefficients.to(scores)).sum(-1)
 
-    def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
-        """For tasks whose inferences broadcast one target over all draws."""
-        self.check(scores, target, request.check_values)
-        dtype, counted = wide(scores).dtype, self.counted(target)
-        draws = scores[None] if request.noisy is None else request.noisy
-        plain = self.infer(draws if request.noisy is None else torch.cat((scores[None].to(dtype), draws)), target)
-        losses = self.loss(type(plain)(*(part[0] for part in plain)), target).to(dtype)
-        if not request.gradient:
-            return Solved(losses, None, counted)
-        step = request.epsilon * self.unit_epsilon(scores, target) if request.automatic else request.epsilon
-        steps = torch.as_tensor(step, dtype=torch.float64, device=scores.device)
-        slopes = []
-        for sign in request.signs:
-            change = self.augmented(draws, target, steps, sign).coefficients - plain.coefficients[-len(draws) :]
-            slopes.append(bounded(sign / steps[..., None].clamp(min=LEAST) * change, dtype) / len(request.signs))
-        return Solved(losses, torch.stack(slopes).sum(0).mean(0), counted)
-
 
 class RankingTask(ListTask):
     """Rank relevant items above irrelevant ones, judged by a metric of their positions.
@@ -121,8 +104,8 @@ class RankingTask(ListTask):
     judged_by = "which items are relevant"
     defaults = replace(
         ListTask.defaults,
-        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, take "
-        '"auc", or repeat an item as often as its weight says',
+        no_item_weights="there is no exact inference for ranks of weighted items. Leave out epsilon and sign, or "
+        "repeat an item as often as its weight says",
     )
 
     def __init__(self, metric: PositionMetric) -> None:
@@ -132,14 +115,14 @@ class RankingTask(ListTask):
         """The ranking as F sees it: only pairs of a relevant and an irrelevant item, with ties spread evenly."""
         tables = self.metric.tables(target)
         solved = solve_rankings(scores.detach(), target, tables, above="predicted", check_values=False)
-        return _ranking(solved.above_predicted, target)
+        return _ranking(solved.above, target)
 
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
         solved = solve_rankings(
             scores.detach(), target, self.metric.tables(target), epsilon=epsilon, signs=(sign,), above="augmented",
             check_values=False,
         )  # fmt: skip
-        return _ranking(solved.above_augmented, target)
+        return _ranking(solved.above, target)
 
     def truth(self, target: Tensor) -> Ranking:
         relevant, _ = counts(target)
@@ -221,8 +204,7 @@ class RankingTask(ListTask):
             scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
             width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
         )  # fmt: skip
-        counted = None if solved.complete else (solved.counts > 0).all(-1)
-        return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), counted)
+        return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), solved.counted)
 
     def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
@@ -231,17 +213,15 @@ class RankingTask(ListTask):
             signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
             padding=not request.check_values,
         )  # fmt: skip
-        return Solved(solved.loss, solved.gradient, None if solved.complete else (solved.counts > 0).all(-1))
+        return Solved(solved.loss, solved.gradient, solved.counted)
 
     def __repr__(self) -> str:
         settings = (getattr(self.metric, one.name) for one in fields(self.metric) if one.init)
         return f"{type(self).__name__}({', '.join(name_of(value) for value in settings if value is not None)})"
 
 
-def _ranking(above: Tensor | None, target: Tensor) -> Ranking:
+def _ranking(above: Tensor, target: Tensor) -> Ranking:
     """Counts with the resulting coefficients of F."""
-    if above is None:
-        raise TypeError("the kernel returned no counts")
     relevant, irrelevant = (count[..., None] for count in counts(target))
     others = torch.where(target == 1, irrelevant, relevant)
     real = (target >= 0) & (irrelevant > 0) & (relevant > 0)
@@ -373,6 +353,32 @@ class ReciprocalRank(RankingTask):
 
     def __init__(self) -> None:
         super().__init__(ReciprocalRankMetric())
+
+
+class AUC(RankingTask):
+    """Area under the ROC curve: the share of pairs in the right order.
+
+    Examples:
+        >>> AUC().loss(AUC().predict(torch.tensor([3.0, 1.0, 2.0])), torch.tensor([0, 0, 1]))
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    fused = None  # type: ignore[assignment]  # which would not use the inference below
+
+    def __init__(self) -> None:
+        super().__init__(PartialAUCMetric())
+
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
+        """Pairs decide alone: sign -1 is sign +1 for the list upside down, which finds its items one by one."""
+        ranking = super().augmented(sign * scores, target, epsilon, +1)
+        if sign > 0:
+            return ranking
+        relevant, irrelevant = (count[..., None] for count in counts(target))
+        others = torch.where(target == 1, irrelevant, torch.where(target == 0, relevant, 0))
+        return _ranking(others - ranking.above, target)
+
+    def __repr__(self) -> str:
+        return "AUC()"
 
 
 class PartialAUC(RankingTask):

@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_count, check_not_negative, check_positive, fail, warn_once
+from directloss._checks import DirectLossError, check_count, fail, warn_once
 from directloss.tasks._likelihood import wide
-from directloss.tasks._workers import Failure, Solver, Workers, answers, raised
-from directloss.tasks.decomposable import Answers, Decomposable, GivenCosts, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of
 
+Solver = Callable[[Tensor], Any]
 SLACK = 1e-4  # tolerated loss by float32 rounding, relative to the scores, before a solver is called wrong
 
 
@@ -37,11 +37,6 @@ class SolverTask(Decomposable):
         indicator: False for outputs that are not 0/1, such as counts or flows.
         feasible: ``feasible(y) -> bool`` for one output; an output that fails the check raises `DirectLossError`.
         truth: ``truth(target) -> y`` for your own loss, if its target is not the true output; `hinge_loss` needs it.
-        processes: number of processes that solve the problems of a batch, for a solver with ``batched=False`` that is
-            defined in a module.
-        timeout: seconds granted to each problem; a solver that takes longer is stopped and raises `DirectLossError`.
-            The solver then runs in another process.
-        cache: megabytes of solved problems to remember, which helps if the same scores recur, as without noise.
 
     Shapes:
         scores ``(..., *problem)``; target the same, 1 for the parts of the true output, or the target of your loss.
@@ -74,9 +69,6 @@ class SolverTask(Decomposable):
         indicator: bool = True,
         feasible: Callable[[Tensor], Any] | None = None,
         truth: Callable[[Tensor], Tensor] | None = None,
-        processes: int = 1,
-        timeout: float | None = None,
-        cache: float = 0,
     ) -> None:
         if not callable(solver):
             fail("solver", "must be a function from scores to the best output", f"a {type(solver).__name__}")
@@ -88,26 +80,11 @@ class SolverTask(Decomposable):
         self.event_dims = self.target_dims = check_count("event_dims", event_dims)
         self.shape_words = "(..., " + ", ".join(f"d{place + 1}" for place in range(event_dims)) + ")"
         self.batched, self.indicator, self.feasible = batched, indicator, feasible
-        if (check_count("processes", processes) > 1 or timeout is not None) and batched:
-            fail("batched", "must be False with processes or timeout", True, "They solve one problem at a time.")
-        if timeout is not None:
-            check_positive("timeout", timeout)
-        alone = processes == 1 and timeout is None
-        self.workers = None if alone else Workers(solver, processes, timeout)
-        self.cache = check_not_negative("cache", cache)
-        self._solved = Answers(int(self.cache * 2**20))
         self._tried = False
-
-    def close(self) -> None:
-        """Stop the processes; they restart when needed, and stop with the task."""
-        if self.workers is not None:
-            self.workers.close()
 
     def solve(self, scores: Tensor) -> Tensor:
         problems = scores.reshape(-1, *scores.shape[scores.dim() - self.event_dims :])
-        if not self.cache:
-            return self._ask(problems).reshape(scores.shape)
-        return self._solved.of(problems, self._ask).reshape(scores.shape)
+        return self._ask(problems).reshape(scores.shape)
 
     def trial_outputs(self, shape: tuple[int, ...]) -> Tensor:
         try:
@@ -118,10 +95,11 @@ class SolverTask(Decomposable):
 
     # ------------------------------------------------------------------ plausibility
 
-    def doubt(self, scores: Tensor, output: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> None:
-        """Warn if an output loses to the target: the solver minimises, or the target is not a possible output."""
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+        """Warn if the output loses to the target: the solver minimises, or the target is not a possible output."""
+        output = super().augmented(scores, target, epsilon, sign)
         if self._named is None:
-            return
+            return output
         truth = self.truth(target)
         size = wide(scores.detach()).abs().amax() * SLACK * output.shape[-1]
         lead = self.score(scores, output) - self.score(scores, truth)
@@ -133,6 +111,7 @@ class SolverTask(Decomposable):
                 "maximise (scores * y).sum(): pass -scores to a solver that minimises. If it does, the target is not a "
                 "possible output.",
             )
+        return output
 
     def doubt_regret(self, regret: Tensor, costs: Tensor) -> None:
         if bool((regret < -SLACK * self._sum(costs.abs())).any()):
@@ -143,13 +122,54 @@ class SolverTask(Decomposable):
                 "pass -scores to a solver that minimises.",
             )
 
+    # ------------------------------------------------------------------ asking
+
+    def _ask(self, problems: Tensor) -> Tensor:
+        """The solver's answers, after checks."""
+        if self.batched:
+            answer = self._answer(problems)
+            if not self._tried and len(problems) > 1:
+                self._try(problems, answer)
+            return answer
+        answers = [self._answer(problem, place) for place, problem in enumerate(problems)]
+        self._tried = True
+        return torch.stack(answers)
+
+    def _answer(self, scores: Tensor, place: int | None = None) -> Tensor:
+        """The answer to one problem, or to a batch if it has no place in one."""
+        try:
+            given = self.solver(scores)
+        except DirectLossError:
+            raise
+        except Exception as error:  # of any kind: the user needs to know where
+            self._refuse(error, scores, place)
+        return self._check(scores, given, place)
+
+    def _refuse(self, error: Exception, scores: Tensor, place: int | None) -> NoReturn:
+        """Raise the error for a solver that raised one."""
+        if place is None:  # find out which problem
+            place = next((k for k in range(len(scores)) if self._shape_of_answer(scores[k : k + 1]) is None), 0)
+        one, hint = tuple(scores.shape[1:] if self.batched else scores.shape), ""
+        if place == 0 and not self._tried:  # it has never succeeded
+            given = f"a batch of problems of shape {one}" if self.batched else f"one problem of shape {one}"
+            hint = f"With event_dims={self.event_dims} and batched={self.batched} it is given {given}."
+            if self.batched and self._shape_of_answer(scores[0]) == one:
+                hint = "It takes one problem at a time: pass batched=False."
+        words = f"{type(error).__name__}: {error} (it got scores of shape {tuple(scores.shape)})"
+        fail("solver(scores)", "must return the best output", f"none for problem {place}: it raised {words}", hint)
+
+    def _shape_of_answer(self, scores: Tensor) -> tuple[int, ...] | None:
+        """The shape of the solver's answer, unchecked; None if it raises an error."""
+        try:
+            return tuple(getattr(self.solver(scores), "shape", ()))
+        except Exception:
+            return None
+
     def _try(self, problems: Tensor, answer: Tensor) -> None:
         """Raise if the solver gives other outputs for single problems than for the batch."""
-        for place in range(min(2, len(problems))):
-            alone = self._check(problems[place : place + 1], self.solver(problems[place : place + 1]))[0]
-            if float((problems[place] * (alone - answer[place])).sum().abs()) > SLACK * float(
-                problems[place].abs().sum()
-            ):
+        for place, problem in enumerate(problems[:2]):
+            alone = self._answer(problem[None])[0]
+            if float((problem * (alone - answer[place])).sum().abs()) > SLACK * float(problem.abs().sum()):
                 fail(
                     "solver(scores)",
                     f"must solve the {len(problems)} problems of shape {tuple(problems.shape[1:])} independently",
@@ -158,48 +178,6 @@ class SolverTask(Decomposable):
                     "take one problem at a time? Pass batched=False.",
                 )
         self._tried = True
-
-    # ------------------------------------------------------------------ asking
-
-    def _ask(self, problems: Tensor) -> Tensor:
-        """The solver's answers, after checks."""
-        if self.batched:
-            answer = self._ask_batch(problems)
-            if not self._tried and len(problems) > 1:
-                self._try(problems, answer)
-            return answer
-        if self.workers is not None:
-            outputs: Any = self.workers.solve(problems.cpu())
-        else:
-            outputs = answers(self.solver, list(problems))
-            if isinstance(outputs, Failure):
-                self._refuse(outputs, problems)
-        self._tried = True
-        return torch.stack(
-            [self._check(problem, y, place) for place, (problem, y) in enumerate(zip(problems, outputs, strict=True))]
-        )
-
-    def _ask_batch(self, problems: Tensor) -> Tensor:
-        outputs = answers(self.solver, [problems])
-        if isinstance(outputs, Failure):  # find out which problem
-            alone = answers(self.solver, list(problems.unsqueeze(1)))
-            self._refuse(alone if isinstance(alone, Failure) else outputs, problems)
-        return self._check(problems, outputs[0])
-
-    def _refuse(self, failure: Failure, problems: Tensor) -> NoReturn:
-        shape = tuple(problems.shape if self.batched else problems.shape[1:])
-        hint = ""
-        if failure.place == 0 and not self._tried:  # it has never succeeded
-            one = tuple(problems.shape[1:])
-            given = f"a batch of problems of shape {one}" if self.batched else f"one problem of shape {one}"
-            hint = f"With event_dims={self.event_dims} and batched={self.batched} it is given {given}."
-            if self.batched and self._takes_one(problems[0]):
-                hint = "It takes one problem at a time: pass batched=False."
-        raised(failure.place, f"{failure.words} (it got scores of shape {shape})", hint)
-
-    def _takes_one(self, problem: Tensor) -> bool:
-        outputs = answers(self.solver, [problem])
-        return not isinstance(outputs, Failure) and getattr(outputs[0], "shape", None) == problem.shape
 
     def _check(self, scores: Tensor, given: Any, place: int | None = None) -> Tensor:
         """An answer as a tensor, in the dtype of the scores, after checks."""
