@@ -1,6 +1,6 @@
 """Attaches known gradients to known values: the only place that hands results to autograd.
 
-A loss computes its value (the task loss) and its gradient separately; `attach` and `with_value` combine them.
+A loss computes its value (the task loss) and its gradient separately; `carrier` and `with_value` combine them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from torch import Tensor
 
 from directloss._checks import DirectLossError
 from directloss._dynamo import traced
-
-
-def attach(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
-    """Losses ``value`` of shape ``b`` whose gradient with respect to ``scores`` is ``slope``."""
-    lead = value.dim() if isinstance(value, Tensor) else 0
-    return with_value(carrier(scores, slope, tuple(range(lead, scores.dim()))), value)
 
 
 def carrier(scores: Tensor, slope: Tensor, inside: tuple[int, ...]) -> Tensor:
@@ -117,9 +111,11 @@ NO_SECOND = (
 )
 
 
-def attach_first(value: Tensor | float, scores: Tensor, slope: Tensor) -> Tensor:
-    """Like `attach`; differentiating the gradient raises `DirectLossError`."""
-    result = attach(value, scores, slope)
+def attach_first(value: Tensor, scores: Tensor, slope: Tensor) -> Tensor:
+    """Losses ``value`` of shape ``b`` whose gradient with respect to ``scores`` is ``slope``; differentiating that
+    gradient raises `DirectLossError`.
+    """
+    result = with_value(carrier(scores, slope, tuple(range(value.dim(), scores.dim()))), value)
 
     def refuse(upstream: tuple[Tensor, ...]) -> tuple[Tensor] | None:
         # Without create_graph nothing can differentiate the gradient; None leaves it unchanged.

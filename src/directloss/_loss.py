@@ -44,10 +44,8 @@ class LossModule(nn.Module):
         self._told: set[str] = set()
 
     @abstractmethod
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
-        """The loss of a batch on this process, with some settings changed."""
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        """The loss of a batch on this process."""
 
     def joins_items(self, dims: int) -> bool:
         """Whether the first of ``dims`` dimensions of the scores holds items of one problem, not problems."""
@@ -126,10 +124,8 @@ class TaskLoss(LossModule):
         else:
             self.epsilon = epsilon
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
-        return self.function(scores, target, self.task, mask=mask, weight=weight, **{**self.options(), **changed})
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        return self.function(scores, target, self.task, mask=mask, weight=weight, **self.options())
 
     def options(self) -> dict[str, Any]:
         """The settings as keyword arguments of the function."""

@@ -86,9 +86,7 @@ class AveragedLoss(LossModule):
             return self.loss(scores, target, mask, None)
         return self._eager_loss(scores, target, mask, None)
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
         """The loss of a batch on this process; ``weight`` is ignored: the average sets the class weights."""
         scores, target = _check_shapes(scores, target)
         shown = self._shown(target, mask)

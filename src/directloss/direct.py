@@ -360,9 +360,7 @@ class DirectLoss(TaskLoss):
     def traceable(self) -> bool:
         return moving(self.task) is not None and self.task.defaults.graphs and not self.settings.named
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
         """See `direct_loss`."""
         return _loss(
             scores, target, self.task, self.settings, self.reduction, mask, self.dim, weight, self.check_values

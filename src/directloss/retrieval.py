@@ -112,7 +112,6 @@ class RetrievalLoss(LossModule):
         pairs: Sequence[Tensor] | None = None,
         others: Tensor | None = None,
         other_labels: Tensor | None = None,
-        **changed: Any,
     ) -> Tensor:
         """The loss of embeddings (``scores``) and labels (``target``)."""
         embeddings, labels = scores, self._check("embeddings", scores, "labels", target)

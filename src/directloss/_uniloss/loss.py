@@ -134,9 +134,7 @@ class UniLoss(LossModule):
         if dim is not None and batch_dims:
             fail("batch_dims", "must be 0 if dim is given, which tells the problems apart", batch_dims)
 
-    def loss(
-        self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, **changed: Any
-    ) -> Tensor:
+    def loss(self, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
         """See `uniloss`."""
         if transformed():
             raise DirectLossError(NO_TRANSFORM)
