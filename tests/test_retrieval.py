@@ -137,3 +137,10 @@ def _twice(loss_fn: RetrievalLoss, *batches: torch.Tensor) -> None:
 def test_bad_input(call: Any, says: str) -> None:
     with pytest.raises(dl.DirectLossError, match=says):
         call()
+
+
+def test_without_a_memory_there_is_no_state() -> None:
+    loss_fn = RetrievalLoss("ap")
+    loss_fn(EMBEDDINGS, LABELS)
+    assert not loss_fn.state_dict()
+    loss_fn.load_state_dict({"_extra_state": {"embeddings": EMBEDDINGS, "labels": LABELS}})  # of an earlier version

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
@@ -232,6 +232,29 @@ def check_number(result: object) -> Tensor:
     if value.is_complex():
         fail("metric", "must return a real number", value.dtype)
     return value.detach().reshape(()).double()
+
+
+def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
+    """The number that a metric returns for copies of its arguments, float64; failures become `DirectLossError`."""
+    try:
+        result = metric(scores.clone(), target.clone())
+    except DirectLossError:
+        raise
+    except Exception as error:
+        raise DirectLossError(
+            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
+            f"but {name_of(metric)} raised {type(error).__name__}: {error}. Functions of scikit-learn take the target "
+            "first: write lambda scores, target: metric(target, scores)."
+        ) from error
+    return check_number(result)
+
+
+def name_of(value: Any) -> str:
+    """A stable name for a function or setting, without addresses."""
+    if not callable(value):
+        return repr(value)
+    inner = getattr(value, "func", value)  # of a partial
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def check_count(argument: str, value: object, least: int = 1) -> int:

@@ -84,7 +84,7 @@ class RetrievalLoss(LossModule):
         self.generator = self.ranking.generator
         self.scale = check_positive("scale", scale)
         self.similarity = similarity or cosine
-        self.memory = RecentItems(check_count("memory", memory, least=0))
+        self.memory = RecentItems(memory) if check_count("memory", memory, least=0) else None
 
     @outside_graphs
     def forward(  # type: ignore[override]
@@ -116,15 +116,15 @@ class RetrievalLoss(LossModule):
         """The loss of embeddings (``scores``) and labels (``target``)."""
         embeddings, labels = scores, self._check("embeddings", scores, "labels", target)
         candidates, names = embeddings, labels
-        remembers = others is None and self.training and self.memory.size > 0
+        memory = self.memory if others is None and self.training else None
         if others is not None:
             candidates, names = others, self._check("ref_emb", others, "ref_labels", other_labels)
-        elif remembers:
-            candidates, names = self.memory.joined(embeddings, labels, "embeddings")
+        elif memory is not None:
+            candidates, names = memory.joined(embeddings, labels, "embeddings")
         scores = self.scale * self.similarity(embeddings, candidates)
         allowed = _allowed(scores, others is None, pairs)
-        if remembers:
-            self.memory.store(candidates, names)
+        if memory is not None:
+            memory.store(candidates, names)
         relevant = (labels[:, None] == names).long()
         loss: Tensor = self.ranking(torch.where(allowed, scores, 0.0), relevant, allowed)
         return loss
@@ -138,6 +138,12 @@ class RetrievalLoss(LossModule):
         if self.check_values:
             check_finite(embeddings, argument)
         return names
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
+        if self.memory is None:  # what another loss, or an earlier version, kept
+            state_dict.pop(f"{prefix}memory._extra_state", None)
+        state_dict.pop(f"{prefix}_extra_state", None)
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_number, fail, warn_once
+from directloss._checks import fail, name_of, value_of, warn_once
 
 SLOW = 0.02
 """Seconds. A metric that takes longer for one call makes a step of UniLoss take longer than a second."""
@@ -86,20 +86,6 @@ class BoundMetric:
         return bool(torch.allclose(at_once.double(), torch.stack([first, other])))
 
 
-def value_of(metric: Callable[..., Any], scores: Tensor, target: Tensor) -> Tensor:
-    """The number that a metric returns for copies of its arguments, float64; failures become `DirectLossError`."""
-    try:
-        result = metric(scores.clone(), target.clone())
-    except DirectLossError:
-        raise
-    except Exception as error:
-        raise DirectLossError(
-            f"metric must accept scores of shape {tuple(scores.shape)} and target of shape {tuple(target.shape)}, "
-            f"but {name_of(metric)} raised {type(error).__name__}: {error}"
-        ) from error
-    return check_number(result)
-
-
 def check_metric(metric: object) -> None:
     """Check that a metric can be called with scores and target, as far as its signature is known."""
     if not callable(metric):
@@ -113,12 +99,6 @@ def check_metric(metric: object) -> None:
         fail("metric", "must be callable as metric(scores, target)", f"{name} ({problem})", hint)
     except ValueError:
         pass
-
-
-def name_of(metric: Any) -> str:
-    """The name of a metric, for messages."""
-    inner = getattr(metric, "func", metric)
-    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def without_checks(metric: Callable[..., Any]) -> Callable[..., Any]:

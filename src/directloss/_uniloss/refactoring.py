@@ -20,12 +20,13 @@ from directloss._checks import (
     check_same_shape,
     check_tensor,
     fail,
+    name_of,
     near,
     warn_once,
 )
 from directloss._registry import get, meant, measured, split_name
 from directloss._uniloss.comparisons import Comparisons, Differences, all_pairs, ranked_pairs
-from directloss._uniloss.metric import BoundMetric, check_metric, name_of, stateless
+from directloss._uniloss.metric import BoundMetric, check_metric, stateless
 from directloss._uniloss.probing import Finding, Probe
 from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem

@@ -12,4 +12,4 @@ def needed(module: str, user: str, install: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         # Without the traceback of the import machinery, which does not help.
-        raise ImportError(f"{user} needs {error.name}: pip install {install}") from None
+        raise ImportError(f"{user} needs {(error.name or module).split('.')[0]}: pip install {install}") from None

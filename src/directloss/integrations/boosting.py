@@ -30,6 +30,7 @@ from directloss._checks import (
     check_positive,
     fail,
     remembering,
+    warn_once,
 )
 from directloss._problem import Problem, prepare
 from directloss.averaging import margins
@@ -110,22 +111,26 @@ class Objective:
         noise = Noise(self.noise, self.samples, torch.Generator().manual_seed(self.seed + 7919 * self.calls))
         self.calls += 1
         scores = torch.from_numpy(rows.scores - self.threshold).double().requires_grad_()
-        gradient, curvature = torch.zeros_like(scores), torch.zeros_like(scores)
+        gradient, curvature, counted = torch.zeros_like(scores), torch.zeros_like(scores), []
         with remembering(self._told):
             for problem in rows.problems(self.task, scores):
-                slope, bend = self._derivatives(problem, noise)
+                slope, bend, ranked = self._derivatives(problem, noise)
+                counted.append(torch.ones(problem.batch_shape) if ranked is None else ranked)
                 gradient += torch.autograd.grad(problem.scores, scores, slope, retain_graph=True)[0]
                 curvature += torch.autograd.grad(problem.scores, scores, bend)[0]
+            idle = sum(int((one == 0).sum()) for one in counted)
+            if idle:  # of all lists, whatever their length
+                lists = sum(one.numel() for one in counted)
+                warn_once("idle", f"{idle} of {lists} lists have nothing to rank under {self.task!r}.")
         return _bounded(gradient.numpy(), curvature.numpy(), self.noise)
 
-    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor]:
-        """First and second derivative of each problem's loss."""
+    def _derivatives(self, problem: Problem, noise: Noise) -> tuple[Tensor, Tensor, Tensor | None]:
+        """First and second derivative of each problem's loss, and which problems count."""
         task, scores, weight = problem.task, problem.scores.detach(), problem.item_weight
         if weight is not None and not decides(task) and (distinct := len(np.unique(weight))) > WEIGHTS:
             rule = f"must have at most {WEIGHTS} distinct values for the rows of a ranking"
             fail("weight", rule, f"{distinct} of them", "Round them, or draw rows in proportion to their weights.")
         expected = _expected(problem, scores, noise, gradient=True)
-        problem.warn_of_uncounted(expected.counted)
         share = task.defaults.likelihood if isinstance(self.likelihood, str) else self.likelihood
         slope, bend, added = expected.slope, expected.curvature, share * expected.likelihood
         if bend is None:
@@ -133,7 +138,7 @@ class Objective:
             yes = torch.sigmoid(logits) if task.defaults.density == "logistic" else logits.softmax(-1)
             bend = slope * (1 - 2 * yes) / self.noise
         mass = 1.0 if problem.weight is None else problem.weight
-        return scaled(slope + added, mass), scaled(bend + added.abs(), mass)  # p (1 - p) <= |p - y|
+        return scaled(slope + added, mass), scaled(bend + added.abs(), mass), expected.counted  # p (1 - p) <= |p - y|
 
     def __repr__(self) -> str:
         return f"Objective({self.task!r})"

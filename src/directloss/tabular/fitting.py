@@ -209,7 +209,7 @@ def _check_folder(request: FitRequest) -> None:
 
 def _read_trials(path: Path, config: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
     """The finished trials of a fit with the same rows and options, except for the number of trials."""
-    hint = "Choose another --out for another fit."
+    hint = "To continue another fit, name its folder with --out; for a new one, leave out --resume."
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         changed = [key for key in config if config[key] != stored["config"][key]]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_tensor, fail
+from directloss._checks import IGNORE, check_tensor, fail, name_of
 from directloss.tasks._labels import Cost, LabelTask
-from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvable, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvable
 
 
 class Assignment(LabelTask):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import IGNORE, check_choice, check_classes, check_finite, fail, precise
+from directloss._registry import as_task
 from directloss.moves import choose_classes, confusion
 from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._counting import CountTask
@@ -22,7 +23,7 @@ class ClassAverage(Task):
     exact, by moving one row at a time from class to class.
 
     Args:
-        task: a metric of decisions, such as ``FBeta()`` or ``IoU()``.
+        task: a metric of decisions, such as ``"f1"`` or ``IoU()``.
         average: ``"macro"`` for the classes that are present, all alike; ``"weighted"`` by their numbers of rows.
 
     Shapes:
@@ -44,10 +45,11 @@ class ClassAverage(Task):
         no_item_weights="give each row a weight by drawing rows accordingly",
     )
 
-    def __init__(self, task: CountTask, average: str = "macro") -> None:
-        if not isinstance(task, CountTask):
-            fail("task", "must be a metric of decisions, such as FBeta() or IoU()", repr(task))
-        self.task, self.average = task, check_choice("average", average, AVERAGES)
+    def __init__(self, task: str | CountTask, average: str = "macro") -> None:
+        known = as_task(task)
+        if not isinstance(known, CountTask):
+            fail("task", 'must be a metric of decisions, such as "f1" or IoU()', repr(task))
+        self.task, self.average = known, check_choice("average", average, AVERAGES)
 
     def predict(self, scores: Tensor) -> Tensor:
         """The class with the highest score; ties go to the lowest index."""

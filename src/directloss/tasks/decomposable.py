@@ -308,10 +308,3 @@ def check_solvable(table: np.ndarray) -> None:
     """Raise on scores that cannot be compared, even with ``check_values=False``."""
     if not np.isfinite(table).all():
         fail("scores", "must be finite", f"not, in problem {int(np.argwhere(~np.isfinite(table))[0][0])}")
-
-
-def name_of(value: object) -> str:
-    """A stable name for a function or setting, without addresses."""
-    if not callable(value):
-        return repr(value)
-    return str(getattr(value, "__name__", type(value).__name__))

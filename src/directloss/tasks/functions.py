@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from directloss._checks import check_count, check_finite, check_no_column, check_number, fail, warn_once
+from directloss._checks import check_count, check_finite, check_no_column, fail, name_of, value_of, warn_once
 from directloss.noise import Noise
 from directloss.task import Defaults, Estimate, Expected, Task
 from directloss.tasks._likelihood import of_classes, of_each_decision, wide
@@ -131,8 +131,7 @@ class MetricFunction(Task):
         return torch.stack(values)
 
     def _value(self, scores: Tensor, target: Tensor) -> Tensor:
-        # The metric gets copies: whatever it writes stays with it.
-        value = check_number(self.function(scores.clone(), target.clone())).cpu()
+        value = value_of(self.function, scores, target).cpu()
         if not bool(torch.isfinite(value)):
             fail("metric", "must return a finite number", value.item())
         return value
@@ -149,4 +148,4 @@ class MetricFunction(Task):
         return None
 
     def __repr__(self) -> str:
-        return f"MetricFunction({getattr(self.function, '__name__', type(self.function).__name__)})"
+        return f"MetricFunction({name_of(self.function)})"

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_count, fail
-from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss._checks import check_count, fail, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts, by_kernel, refuse_truth
 
 LARGEST_TABLE = 100_000
 """The largest capacity to solve by dynamic programming."""

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import check_choice, check_count, fail
-from directloss.tasks.decomposable import TRIALS, Decomposable, GivenCosts, by_kernel, name_of, refuse_truth
+from directloss._checks import check_choice, check_count, fail, name_of
+from directloss.tasks.decomposable import TRIALS, Decomposable, GivenCosts, by_kernel, refuse_truth
 
 _STRAIGHT = [(0, 1), (1, 0), (0, -1), (-1, 0)]
 STEPS = {

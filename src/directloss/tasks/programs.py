@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import fail
-from directloss.tasks.decomposable import GivenCosts, name_of
+from directloss._checks import fail, name_of
+from directloss.tasks.decomposable import GivenCosts
 from directloss.tasks.solver import SolverTask
 
 NEAR = 1e-5

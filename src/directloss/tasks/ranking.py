@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import check_finite, check_labels, check_same_shape, fail, precise, warn_once
+from directloss._checks import check_finite, check_labels, check_same_shape, fail, name_of, precise, warn_once
 from directloss._dynamo import traced
 from directloss.kernels import BINARY, bounded, compiles, largest, solve_rankings
 from directloss.metrics.ranking import (
@@ -44,7 +44,6 @@ from directloss.metrics.ranking import (
 from directloss.moves import Lists, move_items
 from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
 from directloss.tasks._likelihood import of_decisions, wide
-from directloss.tasks.decomposable import name_of
 
 
 class Ranking(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from directloss._checks import DirectLossError, check_count, fail, warn_once
+from directloss._checks import DirectLossError, check_count, fail, name_of, warn_once
 from directloss.tasks._likelihood import wide
-from directloss.tasks.decomposable import Decomposable, GivenCosts, name_of
+from directloss.tasks.decomposable import Decomposable, GivenCosts
 
 Solver = Callable[[Tensor], Any]
 SLACK = 1e-4  # tolerated loss by float32 rounding, relative to the scores, before a solver is called wrong
