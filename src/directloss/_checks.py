@@ -116,7 +116,8 @@ def check_classes(target: Tensor, classes: int) -> None:
     bad = (target < 0) | (target >= classes)
     if bool(bad.any()):
         value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
-        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, IGNORE))
+        hint = 'For one logit per row, squeeze(-1) the scores and use "error".' if classes == 1 else ""
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, IGNORE) or hint)
 
 
 def check_no_column(scores: object, target: object) -> None:

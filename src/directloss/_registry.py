@@ -114,9 +114,9 @@ def get(name: str, argument: str = "task") -> Task:
         for average, of in ((words[-1], "_".join(words[:-1])), (words[0], "_".join(words[1:]))):
             if of in _registered() and average in ("macro", "micro", "weighted", "samples"):
                 hint = f'For averages use directloss.AveragedLoss("{of}", average="{average}").'
-        tasks = vars(importlib.import_module("directloss.tasks"))
-        for made in (word for word in tasks if isinstance(tasks[word], type) and word.lower() == base.replace("_", "")):
-            hint = f"Create it: directloss.tasks.{made}(...)."
+        classes = importlib.import_module("directloss.tasks").__all__
+        for own in (own for own in classes if own.lower() == "".join(words) and meant(base) is None):
+            hint = f"Create it: directloss.tasks.{own}(...)."
         fail(argument, "must be a known name, or a task object", repr(name), hint)
     _, number = split_name(argument, name)
     factory, given = _entries[base].factory, () if number is None else (number,)

@@ -188,9 +188,6 @@ def check_class_problem(scores: Tensor, target: object, check_values: bool = Tru
         fail("target", rule, f"of shape {tuple(target.shape)}", hint)
     if check_values:
         check_finite(scores)
-        if scores.shape[-1] == 1:
-            hint = 'For one logit per row, squeeze(-1) the scores and use "error".'
-            fail("scores", "must have a column for each class", f"of shape {tuple(scores.shape)}", hint)
         check_classes(target, scores.shape[-1])
     return target
 
