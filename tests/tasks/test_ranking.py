@@ -166,13 +166,6 @@ def test_values_are_not_looked_at_if_not_asked_for(name: str, backend: str) -> N
                 dl.direct_loss(*wrong, name)
 
 
-def test_a_wrong_label_is_named_and_not_the_padding_before_it() -> None:
-    scores, target = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([-1, 1, 0, 2])
-    metric = tasks.AveragePrecision().metric.tables(target)
-    with pytest.raises(dl.DirectLossError, match=r"0 or 1 or -1, but it is 2 at index \[3\]"):
-        kernels.solve_rankings(scores, target, metric)
-
-
 def test_the_backend_is_chosen_for_one_thread_alone() -> None:
     scores, asked = torch.tensor([0.1, 0.2]), []
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from directloss.kernels import compiled
 
 BINARY = 'Relevance is binary here: for labels -1 and 1 pass target > 0; for grades use "graded_ndcg".'
-LABELS = (0, 1, IGNORE)
 BACKENDS = ("auto", "tensor")
 GRAIN = 1 << 14
 """Items that take about half a millisecond, which is worth a thread."""
@@ -157,7 +156,6 @@ def solve_rankings(
     width: float = 0.0,
     above: str = "",
     check_values: bool = True,
-    padding: bool = True,
 ) -> Rankings:
     """Losses of a batch and their gradients, or predicted and augmented rankings.
 
@@ -171,9 +169,8 @@ def solve_rankings(
         noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
         width: the half-width of the noise, if the gradient is to be that of the expected metric.
         above: which counts to return: "predicted", "augmented" (for the first sign), or none.
-        check_values: whether to raise on NaN and wrong labels; if not, NaN is the largest score, and wrong labels are
-            padding.
-        padding: whether label -1 is allowed.
+        check_values: whether to raise on NaN and on labels other than 0 and 1; if not, NaN is the largest score, and
+            items with other labels are padding.
     """
     from directloss.kernels import compiled
 
@@ -184,7 +181,7 @@ def solve_rankings(
     problem: dict[str, Any] = {
         "labels": label_array(target).reshape(-1, shape[-1]),
         "tables": tables,
-        "padding": padding or not check_values,
+        "padding": not check_values,
         # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         "epsilon": torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy(),
         "automatic": automatic,
@@ -196,7 +193,7 @@ def solve_rankings(
         first.noisy, first.width = _rows(draws).reshape(len(draws), *first.scores.shape), width
     lacking = _in_threads(first)
     if lacking == compiled.NO_LABEL:
-        check_labels(target, LABELS if padding else LABELS[:2], BINARY)
+        check_labels(target, hint=BINARY)
     elif lacking == compiled.NOT_FINITE:
         check_finite(torch.where(target >= 0, scores, 0.0))
     slopes: list[Any] = [first.gradient] if own or moves else []

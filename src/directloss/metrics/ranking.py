@@ -319,13 +319,13 @@ def counts(target: Tensor) -> tuple[Tensor, Tensor]:
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where undefined (nothing relevant, or no pairs for AUC)."""
     scores, target = checked(scores, target, mask)
+    check_finite(scores)
     if isinstance(metric, CustomMetric):
         metric.check(target)
     relevant, irrelevant = counts(target)
     if compiles(scores) and not isinstance(metric, CustomMetric):
-        losses = solve_rankings(scores, target, metric.tables(target)).loss
+        losses = solve_rankings(scores, target, metric.tables(target), check_values=False).loss
     else:
-        check_finite(torch.where(target >= 0, scores, 0.0))
         losses = tensor_losses(metric, scores, relevance(target))
     undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
     best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])

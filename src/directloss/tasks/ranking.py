@@ -194,14 +194,12 @@ class RankingTask(ListTask):
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        """The same, in compiled loops. Padding is labelled after the values are checked, so unchecked labels may have
-        it.
-        """
+        """The same, in compiled loops."""
         noise = request.noise
         noisy = noise.perturb(scores, self.defaults.density) if request.gradient else None
         solved = solve_rankings(
             scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
-            width=float(noise.scale) if request.gradient else 0.0, padding=not request.check_values,
+            width=float(noise.scale) if request.gradient else 0.0,
         )  # fmt: skip
         return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), solved.counted)
 
@@ -210,7 +208,6 @@ class RankingTask(ListTask):
         solved = solve_rankings(
             scores, target, self.metric.tables(target), epsilon=request.epsilon, automatic=request.automatic,
             signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
-            padding=not request.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, solved.counted)
 
