@@ -166,6 +166,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "direct, likelihood 0.03": {"likelihood": 0.03},
     "direct, likelihood 0.2": {"likelihood": 0.2},
     "direct, likelihood 0.3": {"likelihood": 0.3},
+    "direct, likelihood 1": {"likelihood": 1.0},
     "direct, noise 1": {"noise": 1.0},
     "direct, noise 5": {"noise": 5.0},
     "direct, 1 draw": {"samples": 1},
