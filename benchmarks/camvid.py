@@ -68,11 +68,11 @@ def part(root: Path, name: str) -> Part:
     return Part(torch.stack(images).float() / 255 - 0.5, torch.stack(classes).long())
 
 
-def flipped(x: Tensor, y: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Half of the images, mirrored."""
-    mirrored = torch.rand(len(x), generator=draw) < 0.5
-    shape = (-1, 1, 1)
-    return torch.where(mirrored.reshape(*shape, 1), x.flip(-1), x), torch.where(mirrored.reshape(shape), y.flip(-1), y)
+def flipped(batch: Part, draw: torch.Generator) -> Part:
+    """Half of the images, mirrored with their labels."""
+    mirrored = (torch.rand(len(batch), generator=draw) < 0.5).reshape(-1, 1, 1)
+    x = torch.where(mirrored.unsqueeze(1), batch.x.flip(-1), batch.x)
+    return Part(x, torch.where(mirrored, batch.y.flip(-1), batch.y))
 
 
 # ---------------------------------------------------------------------- the losses
@@ -167,8 +167,8 @@ def measures(model: nn.Module, data: Part, name: str) -> dict[str, float]:
     return {name: float(iou[rows > 0].mean()), f"{name} accuracy": float(hits.sum() / counts.sum())}
 
 
-def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-    """One training."""
+def train_cell(root: Path, out: Path, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+    """One training; the classes that the first seed chooses for three test images go to ``out/chosen``."""
     fitting, val, test = (part(root, name) for name in ("train", "val", "test"))
     model = seeded(lambda: UNet(CHANNELS), "camvid", seed)
     steps = EPOCHS * steps_per_epoch(len(fitting), BATCH)
@@ -176,14 +176,30 @@ def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Out
         steps, params["learning_rate"], evaluate_every=steps // LOOKS, batch_size=BATCH, seed=seed, one_cycle=True
     )
     watch = lambda model: measures(model, val, "val") | measures(model, test, "test")  # noqa: E731
-    trained = train(model, METHODS[cell.method](seed), fitting, schedule, watch, augment=flipped)
+    trained = train(model, METHODS[cell.method](seed), fitting, schedule, watch, augment=flipped, keep_by="val")
+    if seed == 0 and trained.kept is not None:
+        model.load_state_dict(trained.kept)
+        save_classes(model, test, out / "chosen", cell.method)
     best = trained.best("val")
     return Outcome({name: best[name] for name in ("val", "test", "test accuracy")}, trained.diverged_at, trained.curve)
 
 
+def shown(data: Part) -> list[int]:
+    """The images of the picture: at a quarter, a half and three quarters of the part."""
+    return [len(data) * quarter // 4 for quarter in (1, 2, 3)]
+
+
+def save_classes(model: nn.Module, data: Part, folder: Path, method: str) -> None:
+    """The classes of the pixels of the images of the picture, one below the other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.no_grad():
+        chosen = torch.cat(list(model(data.x[shown(data)]).argmax(1))).to(torch.uint8)
+    cv2.imwrite(str(folder / f"{method.replace(' ', '')}.png"), chosen.numpy())
+
+
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell("CamVid", method) for method in arguments.methods)
-    trainer = partial(train_cell, arguments.data_root)
+    trainer = partial(train_cell, arguments.data_root, Path(arguments.out))
     return Campaign("camvid", "1", cells, rates(*RATES), trainer, lambda cell: "val", arguments.seeds)
 
 

@@ -22,11 +22,16 @@ def scores_and_classes() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(2, camvid.CLASSES, 9, 12, generator=draw), target
 
 
+def write_images(root: Path, part: str, count: int = 1) -> None:
+    for folder, shape in ((part, (360, 480, 3)), (f"{part}annot", (360, 480))):
+        (root / folder).mkdir()
+        for number in range(count):
+            pixels = np.full(shape, 255 if folder == part else 3, dtype=np.uint8)
+            cv2.imwrite(str(root / folder / f"{number}.png"), pixels)
+
+
 def test_images_and_labels_are_read(tmp_path: Path) -> None:
-    for folder, shape in (("train", (360, 480, 3)), ("trainannot", (360, 480))):
-        (tmp_path / folder).mkdir()
-        pixels = np.full(shape, 255 if folder == "train" else 3, dtype=np.uint8)
-        cv2.imwrite(str(tmp_path / folder / "a.png"), pixels)
+    write_images(tmp_path, "train")
     part = camvid.part(tmp_path, "train")
     assert part.x.shape == (1, 3, 72, 96)
     assert part.y.shape == (1, 72, 96)
@@ -60,3 +65,23 @@ def test_measures_are_those_of_the_library(scores_and_classes: tuple[torch.Tenso
     assert found["test"] == pytest.approx(float(value), abs=1e-6)
     real = target != camvid.VOID
     assert found["test accuracy"] == pytest.approx(float((scores.argmax(1) == target)[real].float().mean()))
+
+
+def test_images_turn_with_their_labels() -> None:
+    x = torch.arange(24.0).reshape(2, 1, 3, 4).expand(40, 2, 1, 3, 4).reshape(80, 1, 3, 4)
+    batch = camvid.flipped(camvid.Part(x, x[:, 0].long()), torch.Generator().manual_seed(0))
+    assert (batch.x[:, 0] == batch.y).all()
+    turned = (batch.x != x).flatten(1).any(1)
+    assert 20 < int(turned.sum()) < 60
+
+
+def test_a_run_trains_and_keeps_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("train", "val", "test"):
+        write_images(tmp_path, part, 4)
+    monkeypatch.setattr(camvid, "EPOCHS", 8)
+    cell = camvid.Cell("CamVid", "x-ent + dice")
+    outcome = camvid.train_cell(tmp_path, tmp_path / "out", cell, {"learning_rate": 0.01}, seed=0)
+    assert outcome.metrics["test"] == 1.0
+    chosen = cv2.imread(str(tmp_path / "out" / "chosen" / "x-ent+dice.png"), cv2.IMREAD_UNCHANGED)
+    assert chosen.shape == (3 * 72, 96)
+    assert (chosen == 3).all()
