@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from directloss_repro.campaign import Cell
+from directloss_repro.data import Part
 
 import directloss as dl
 
@@ -60,7 +62,7 @@ def test_void_has_no_gradient(method: str, scores_and_classes: tuple[torch.Tenso
 
 def test_measures_are_those_of_the_library(scores_and_classes: tuple[torch.Tensor, ...]) -> None:
     scores, target = scores_and_classes
-    found = camvid.measures(torch.nn.Identity(), camvid.Part(scores, target), "test")
+    found = camvid.measures(torch.nn.Identity(), Part(scores, target), "test")
     value = 1 - dl.AveragedLoss("iou", ignore_index=camvid.VOID)(scores, target)
     assert found["test"] == pytest.approx(float(value), abs=1e-6)
     real = target != camvid.VOID
@@ -69,7 +71,7 @@ def test_measures_are_those_of_the_library(scores_and_classes: tuple[torch.Tenso
 
 def test_images_turn_with_their_labels() -> None:
     x = torch.arange(24.0).reshape(2, 1, 3, 4).expand(40, 2, 1, 3, 4).reshape(80, 1, 3, 4)
-    batch = camvid.flipped(camvid.Part(x, x[:, 0].long()), torch.Generator().manual_seed(0))
+    batch = camvid.flipped(Part(x, x[:, 0].long()), torch.Generator().manual_seed(0))
     assert (batch.x[:, 0] == batch.y).all()
     turned = (batch.x != x).flatten(1).any(1)
     assert 20 < int(turned.sum()) < 60
@@ -79,7 +81,7 @@ def test_a_run_trains_and_keeps_its_pictures(tmp_path: Path, monkeypatch: pytest
     for part in ("train", "val", "test"):
         write_images(tmp_path, part, 4)
     monkeypatch.setattr(camvid, "EPOCHS", 8)
-    cell = camvid.Cell("CamVid", "x-ent + dice")
+    cell = Cell("CamVid", "x-ent + dice")
     outcome = camvid.train_cell(tmp_path, tmp_path / "out", cell, {"learning_rate": 0.01}, seed=0)
     assert outcome.metrics["test"] == 1.0
     chosen = cv2.imread(str(tmp_path / "out" / "chosen" / "x-ent+dice.png"), cv2.IMREAD_UNCHANGED)
