@@ -68,10 +68,12 @@ def test_hinge_of_a_wide_margin_is_zero() -> None:
     assert not torch.autograd.grad(loss, scores)[0].any()
 
 
-def test_hinge_epsilon_auto_follows_the_scores() -> None:
+def test_hinge_epsilon_auto_is_that_of_the_theorem() -> None:
     scores, target = torch.tensor([0.3, 0.1, 0.2, 0.9]), torch.tensor([1, 0, 1, 0])
-    small = dl.hinge_loss(scores, target, "ap", epsilon="auto")
-    torch.testing.assert_close(dl.hinge_loss(8 * scores, target, "ap", epsilon="auto"), 8 * small)
+    task = dl.tasks.get("ap")
+    given = 5 * task.defaults.noise * float(task.unit_epsilon(scores, target))
+    found = dl.hinge_loss(scores, target, "ap", epsilon="auto")
+    torch.testing.assert_close(found, dl.hinge_loss(scores, target, "ap", epsilon=given))
 
 
 def test_direct_gradient_is_hinge_minus_perceptron() -> None:

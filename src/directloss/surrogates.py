@@ -85,7 +85,7 @@ def _loss(problem: Problem, epsilon: float | Tensor | str | None, reduction: str
             output = task.infer(scores.detach(), target)
         else:
             given = check_epsilon(epsilon, problem.batch_shape, check_values)
-            margin = epsilons.automatic(problem, noise=0.0)[1] if given is None else given
+            margin = epsilons.automatic(problem, noise=0.0) if given is None else given
             output = task.augmented(scores.detach(), target, margin, +1)
             charge = margin * task.loss(output, target)
     losses = task.score(scores, output) - task.score(scores, task.truth(target)) + charge

@@ -70,8 +70,6 @@ class Solve(NamedTuple):
     """Whether to compute the gradient, or only the losses."""
     noisy: Tensor | None = None
     """Perturbed scores ``(draws, *scores.shape)`` to average the gradient over; None for the scores themselves."""
-    automatic: bool = False
-    """Whether epsilon still needs to be multiplied by the task's `unit_epsilon`."""
     mask: Tensor | None = None
     """As in `Estimate`."""
     check_values: bool = False

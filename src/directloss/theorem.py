@@ -61,8 +61,8 @@ def _fused(
         solved = fused(fixed, target, request)
         return Inferred(solved.loss.to(result_type(scores)), solved.counted)
     noisy = None if noise.silent else draws().detach()
-    scores, step = epsilons.reach(problem, noise.scale) if given is None else (scores, given)
-    request = request._replace(epsilon=step, gradient=True, noisy=noisy, automatic=given is None)
+    step = epsilons.automatic(problem, noise.scale) if given is None else given
+    request = request._replace(epsilon=step, gradient=True, noisy=noisy)
     solved = fused(fixed, target, request)
     assert solved.gradient is not None
     if noise.silent and problem.check_values:
@@ -76,13 +76,12 @@ def _by_methods(
 ) -> Inferred:
     """Losses and gradients through the five abstract methods of a task."""
     problem.check()
+    step = epsilons.automatic(problem, noise.scale) if given is None else given
     if noise.silent and torch.is_grad_enabled() and problem.scores.requires_grad:
-        scores, step = epsilons.automatic(problem, 0.0) if given is None else (problem.scores, given)
-        return _theorem(problem._replace(scores=scores), step, signs, gradient=True, value=True)
+        return _theorem(problem, step, signs, gradient=True, value=True)
     clean = _theorem(problem, 1.0, signs, gradient=False, value=True)
     if not torch.is_grad_enabled() or not (problem.scores.requires_grad or clean.learns):
         return clean
-    step = epsilons.automatic(problem, noise.scale)[1] if given is None else given
     noisy = _theorem(problem.repeated(draws()), step, signs, gradient=True, value=False)
     return clean._replace(surrogate=None if noisy.surrogate is None else noisy.surrogate.mean(0))
 

@@ -150,7 +150,6 @@ def solve_rankings(
     tables: PositionTables,
     *,
     epsilon: float | Tensor = 1.0,
-    automatic: bool = False,
     signs: tuple[int, ...] = (),
     noisy: Tensor | None = None,
     width: float = 0.0,
@@ -164,7 +163,6 @@ def solve_rankings(
         target: any dtype, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
         tables: the metric, for lists of n items.
         epsilon: a number, or a tensor that broadcasts to ``b``.
-        automatic: whether epsilon is in units of ``2 z / (P N peak)``.
         signs: +1, -1, or both: the gradient is that of Theorem 1, averaged over them. None for no such gradient.
         noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
         width: the half-width of the noise, if the gradient is to be that of the expected metric.
@@ -184,7 +182,6 @@ def solve_rankings(
         "padding": not check_values,
         # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         "epsilon": torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy(),
-        "automatic": automatic,
         "draws": 1 if draws is None else len(draws),
     }
     moves, own = width > 0, bool(signs) and draws is None

@@ -146,8 +146,6 @@ class ListBatch:
     sign: int = 1
     epsilon: Any = None
     """One-dimensional; repeated over the lists."""
-    automatic: bool = False
-    """Whether epsilon is in units of ``2 z / (P N peak)``."""
     draws: int = 1
     """The divisor of gradients of augmented rankings."""
     noisy: Any = None
@@ -181,7 +179,7 @@ class ListBatch:
         values, factors = np.empty((together, 2, n)), np.empty((together, 3))
         items, predicted = np.empty((together, 2, n), np.int32), np.empty((together, 2, n), np.int32)
         augmented = np.empty((together, 2, n), np.int32) if augments else predicted
-        peak, largest, lacking = self.tables.peak if self.automatic else 0.0, np.finfo(self.scores.dtype).max, 0
+        largest, lacking = np.finfo(self.scores.dtype).max, 0
         for start in range(first, last, together):
             some = slice(start, min(start + together, last))
             numbers = self.numbers[some]
@@ -192,9 +190,7 @@ class ListBatch:
             if split(self.scores[some], scaled, places, sizes, values, items, predicted, numbers):
                 spread_ties(values, predicted, numbers)
             weights = self.tables.arrays(numbers)
-            lacking += judge(
-                predicted, numbers, weights, self.epsilon, self.sign, peak, start, factors, self.loss
-            )  # fmt: skip
+            lacking += judge(predicted, numbers, weights, self.epsilon, self.sign, start, factors, self.loss)
             if augments:
                 self._augment(weights, values, predicted, numbers, factors, augmented)
             if self.counts is not None:
@@ -456,7 +452,7 @@ def spread_ties(values, predicted, numbers):
 
 
 @kernel
-def judge(predicted, numbers, weights, epsilons, sign, peak, first, factors, loss):
+def judge(predicted, numbers, weights, epsilons, sign, first, factors, loss):
     """Fill the loss, ``best - 1/z sum_i m_i(n_i)`` or 0 where nothing is relevant, and the factors of each list.
     Returns how many lists lack relevant or irrelevant items.
     """
@@ -474,8 +470,6 @@ def judge(predicted, numbers, weights, epsilons, sign, peak, first, factors, los
             if P == 0:
                 loss[first + row] = 0.0
         epsilon, scale = epsilons[(first + row) % len(epsilons)], factors[row, SCALE]
-        if peak > 0:
-            epsilon *= 2.0 * z / (pairs * peak)
         width = (scale * epsilon) * (pairs / (2.0 * z))
         if width < LEAST:
             width = LEAST if scale > 0 else 1.0

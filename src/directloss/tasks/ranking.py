@@ -206,8 +206,8 @@ class RankingTask(ListTask):
     def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), epsilon=request.epsilon, automatic=request.automatic,
-            signs=request.signs if request.gradient else (), noisy=request.noisy, check_values=request.check_values,
+            scores, target, self.metric.tables(target), epsilon=request.epsilon, noisy=request.noisy,
+            signs=request.signs if request.gradient else (), check_values=request.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, solved.counted)
 
