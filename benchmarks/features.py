@@ -28,7 +28,7 @@ from directloss_repro.data.cifar import read_cifar
 from directloss_repro.data.photographs import Pixels, read_image
 from directloss_repro.data.voc import OBJECTS, find_devkit
 from directloss_repro.files import file_digest, stable_hash
-from directloss_repro.models.resnet50 import ResNet50, load_keras, prepare, read_tfjs
+from directloss_repro.models.resnet50 import features
 from directloss_repro.seeding import generator
 from numpy.typing import NDArray
 from torch import Tensor
@@ -156,19 +156,21 @@ def extract(root: Path, name: str, weights: Path) -> Path:
     read, size = SETS[name]
     found = read(root)
     place = root / "features" / f"{name}.npy"
-    about = {"images": stable_hash(found.names), "count": len(found.names), "size": size, "weights": digest_of(weights)}
+    about = {
+        "images": stable_hash(found.names),
+        "count": len(found.names),
+        "size": size,
+        "weights": file_digest("--weights", weights),
+    }
     if _described(place) == about:
         return place
-    model = ResNet50()
-    load_keras(model, read_tfjs(weights))
-    model = model.to(torch.bfloat16, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     parts = place.with_name(f"{name}-{stable_hash(about)}.parts")
     pieces = [range(k, min(k + PIECE, len(found.names))) for k in range(0, len(found.names), PIECE)]
     began = time.monotonic()
     for number, piece in enumerate(pieces):
         part = parts / f"{number:05}.npy"
         if not part.is_file():
-            _save(part, np.concatenate(list(_features(model, found, piece, size))))
+            _save(part, np.concatenate(list(_features(weights, found, piece, size))))
         seconds = time.monotonic() - began
         print(f"{name}: {piece[-1] + 1:,} of {len(found.names):,} images, {seconds:.0f} s", file=sys.stderr, flush=True)
     _save(place, np.concatenate([np.load(parts / f"{k:05}.npy", allow_pickle=False) for k in range(len(pieces))]))
@@ -177,12 +179,10 @@ def extract(root: Path, name: str, weights: Path) -> Path:
     return place
 
 
-@torch.inference_mode()
-def _features(model: ResNet50, found: Collection, piece: range, size: int) -> Iterator[NDArray[np.float16]]:
+def _features(weights: Path, found: Collection, piece: range, size: int) -> Iterator[NDArray[np.float16]]:
     for start in range(piece.start, piece.stop, BATCH):
         images = np.stack([resize(found.pixels(k), size) for k in range(start, min(start + BATCH, piece.stop))])
-        inputs = prepare(images).to(torch.bfloat16, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        yield model.pooled(inputs).to(torch.float16).numpy()
+        yield features(weights, images).to(torch.float16).numpy()
 
 
 def _save(path: Path, array: NDArray[np.float16]) -> None:
@@ -200,11 +200,6 @@ def _described(place: Path) -> dict[str, object] | None:
         return None
     about: dict[str, object] = json.loads(_note(place).read_text())
     return about if about.pop("digest") == file_digest("features", place) else None
-
-
-def digest_of(weights: Path) -> str:
-    """Depends on all files of the weights."""
-    return stable_hash([file_digest("--weights", file) for file in sorted(weights.glob("*")) if file.is_file()])
 
 
 def load(root: Path, name: str) -> tuple[Tensor, Collection]:

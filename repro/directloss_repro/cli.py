@@ -102,7 +102,10 @@ OPTIONS: dict[str, tuple[str, str | bool]] = {
     ),
     "data_root": ("Folder with the original files of the data set.", "generated or bundled data"),
     "dataset": ("Name of the data set there, such as fashion-mnist.", "detected from its files"),
-    "weights": ("Initial weights of AlexNet: a state dict from torchvision.", "random"),
+    "weights": (
+        "AlexNet's weights of torchvision; for voc-action also a folder with TensorFlow.js's ResNet-50.",
+        "random",
+    ),
     "cache": ("Folder for features and proposals; several runs can share it.", "OUT/cache"),
     "settings": ("Override any key of the config, such as iterations=100; can be repeated.", False),
 }

@@ -31,7 +31,9 @@ def stable_hash(values: object) -> str:
 
 
 def file_digest(argument: str, path: Path) -> str:
-    """Twelve hexadecimal digits that depend on the content of a file."""
+    """Hexadecimal digits that depend on the content of a file, or of all files in a folder."""
+    if path.is_dir():
+        return stable_hash([file_digest(argument, file) for file in sorted(path.glob("*")) if file.is_file()])
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=6)).hexdigest()

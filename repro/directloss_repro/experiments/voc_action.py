@@ -13,12 +13,14 @@ What the paper leaves open, and what we chose:
 - Adam, as in `robustness`. The full batch goes through the network in chunks, twice; the gradient is the same.
 - ``small`` is for two cores: the convolutions are frozen, their features, averaged over 2 x 2 cells, are stored, and a
   head with one hidden layer of 16 units trains for 100 iterations; six settings per method, class and noise level.
+  If ``--weights`` is a folder with a ResNet-50 of TensorFlow.js, its 2,048 features take their place.
 """
 
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -38,7 +40,7 @@ from directloss_repro.data.voc import ACTIONS, UNKNOWN, Devkit, PersonBox, Skipp
 from directloss_repro.experiments import voc
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source
 from directloss_repro.fields import Count, CountOrZero, Whole
-from directloss_repro.models import Scorer
+from directloss_repro.models import Scorer, resnet50
 from directloss_repro.models.alexnet import AlexNet, load_weights
 from directloss_repro.reports import description as report
 
@@ -120,7 +122,7 @@ class _Crops:
         self.config = config
         kind = f"features{config.pool or ''}-{config.weights or 'random'}" if config.layers == "head" else "crops"
         self.name = f"{kind}-{config.size}-{config.context}"
-        self.convolutions = voc.convolutions_from(weights)
+        self.features = _features_from(config, weights)
 
     def __call__(self, devkit: Devkit, persons: list[PersonBox]) -> Arrays:
         config, name = self.config, persons[0].image
@@ -129,9 +131,20 @@ class _Crops:
         if config.layers == "all":
             return {"rows": crops}
         with torch.no_grad():
-            features = F.max_pool2d(self.convolutions(normalise(torch.from_numpy(crops))), 3, 2)
-        pooled = F.adaptive_avg_pool2d(features, config.pool) if config.pool else features
-        return {"rows": pooled.flatten(1).numpy()}
+            return {"rows": self.features(crops).float().numpy()}
+
+
+def _features_from(config: ActionConfig, weights: str | None) -> Callable[[NDArray[np.uint8]], Tensor]:
+    """The frozen layers: AlexNet's convolutions, or ResNet-50 if the weights are a folder."""
+    if weights is not None and Path(weights).is_dir():
+        return partial(resnet50.features, Path(weights))
+    convolutions = voc.convolutions_from(weights)
+
+    def pooled(crops: NDArray[np.uint8]) -> Tensor:
+        found = F.max_pool2d(convolutions(normalise(torch.from_numpy(crops))), 3, 2)
+        return (F.adaptive_avg_pool2d(found, config.pool) if config.pool else found).flatten(1)
+
+    return pooled
 
 
 _inputs = lru_cache(maxsize=1)(_read)
@@ -191,7 +204,9 @@ def _notes(config: ActionConfig, weights: str | None) -> tuple[str, ...]:
 
 
 def _check_weights(config: ActionConfig, weights: str) -> None:
-    if config.layers == "all":
+    if config.layers == "head" and Path(weights).is_dir():
+        resnet50.load_keras(resnet50.ResNet50(), resnet50.read_tfjs(Path(weights)))
+    elif config.layers == "all":
         load_weights(AlexNet(config.width), Path(weights))
     else:
         voc.check_convolutions(config, weights)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,20 @@ def prepare(pixels: NDArray[np.uint8]) -> Tensor:
     """Bytes ``(n, h, w, 3)``, red first, to what the network expects: ``(n, 3, h, w)``, blue first, mean subtracted."""
     values = torch.from_numpy(pixels[..., ::-1].astype(np.float32)) - torch.tensor(MEAN)
     return values.permute(0, 3, 1, 2)
+
+
+@torch.inference_mode()
+def features(folder: Path, pixels: NDArray[np.uint8]) -> Tensor:
+    """Features ``(n, 2048)`` of images as `prepare` takes them, in bfloat16; ``folder`` holds the weights."""
+    inputs = prepare(pixels).to(torch.bfloat16, memory_format=torch.channels_last)
+    return _pretrained(folder).pooled(inputs)
+
+
+@lru_cache(maxsize=1)
+def _pretrained(folder: Path) -> ResNet50:
+    model = ResNet50()
+    load_keras(model, read_tfjs(folder))
+    return model.to(torch.bfloat16, memory_format=torch.channels_last).eval()  # type: ignore[call-overload,no-any-return]
 
 
 def load_keras(model: ResNet50, weights: Weights) -> None:
