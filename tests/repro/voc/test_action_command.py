@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from directloss_repro.checkpoint import Checkpoint
@@ -22,6 +23,7 @@ from torch import nn
 
 from tests.repro.voc.commands import PERSONS, call, finish, info, lines, person
 from tests.repro.voc.devkits import Item, Scene, write_devkit
+from tests.test_frozen import keras_weights, write_tfjs
 
 SETTINGS = {**PERSONS, "classes": ["jumping", "walking"]}
 
@@ -101,6 +103,19 @@ def test_stored_features_and_the_best_iteration(devkit: Path, weights: Path, tmp
             place = curve["iteration"].index(record["metrics"]["iteration"])
             assert curve["val_ap"][place] == max(curve["val_ap"])
             assert curve["test_ap"][place] == pytest.approx(record["metrics"]["test_ap"], abs=1e-6)
+
+
+def test_a_folder_of_weights_is_a_resnet50(devkit: Path, tmp_path: Path) -> None:
+    words = ("voc-action", "--data-root", devkit, "--out", tmp_path / "run", "--weights", tmp_path / "net")
+    settings = {**SETTINGS, "layers": "head", "size": 63, "hidden": [4]}
+    write_tfjs(tmp_path / "net", {"a/kernel": np.ones((2, 3), np.float32)})
+    assert "must be those of ResNet-50" in call(*words, **settings).output
+    write_tfjs(tmp_path / "net", keras_weights())
+    finish(*words, "--seeds", 1, "--methods", "x-ent", "--noise", 0, settings=settings)
+    stored = next((tmp_path / "run" / "cache" / "action").glob("*.npz"))
+    with np.load(stored, allow_pickle=False) as found:
+        assert found["rows"].shape == (1, 2048)
+    assert all(record["metrics"]["test_ap"] > 0 for record in lines(tmp_path / "run"))
 
 
 def test_the_preset_is_the_papers() -> None:
