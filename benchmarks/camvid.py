@@ -179,7 +179,10 @@ def train_cell(root: Path, out: Path, cell: Cell, params: dict[str, Any], seed: 
     trained = train(model, METHODS[cell.method](seed), fitting, schedule, watch, augment=flipped, keep_by="val")
     if seed == 0 and trained.kept is not None:
         model.load_state_dict(trained.kept)
-        save_classes(model, test, out / "chosen", cell.method)
+        with torch.no_grad():
+            save(out / "chosen", cell.method, model(test.x[shown(test)]).argmax(1))
+        save(out / "chosen", "truth", test.y[shown(test)])
+        save(out / "chosen", "photographs", (test.x[shown(test)].movedim(1, -1) + 0.5) * 255)
     best = trained.best("val")
     return Outcome({name: best[name] for name in ("val", "test", "test accuracy")}, trained.diverged_at, trained.curve)
 
@@ -189,12 +192,10 @@ def shown(data: Part) -> list[int]:
     return [len(data) * quarter // 4 for quarter in (1, 2, 3)]
 
 
-def save_classes(model: nn.Module, data: Part, folder: Path, method: str) -> None:
-    """The classes of the pixels of the images of the picture, one below the other."""
+def save(folder: Path, name: str, pixels: Tensor) -> None:
+    """Images ``(k, h, w, ...)``, one below the other."""
     folder.mkdir(parents=True, exist_ok=True)
-    with torch.no_grad():
-        chosen = torch.cat(list(model(data.x[shown(data)]).argmax(1))).to(torch.uint8)
-    cv2.imwrite(str(folder / f"{method.replace(' ', '')}.png"), chosen.numpy())
+    cv2.imwrite(str(folder / f"{name.replace(' ', '')}.png"), torch.cat(list(pixels)).round().to(torch.uint8).numpy())
 
 
 def study(arguments: argparse.Namespace) -> Campaign:

@@ -265,6 +265,40 @@ def letor() -> Figure:
     return figure
 
 
+STREET = (
+    "#7ec8e3", "#a0603a", "#6a5acd", "#7d7d86", "#e8b4c8", "#2e8b57", "#f2c230", "#c9a06a", "#c0392b", "#ff6fb5",
+    "#1f4fa3",
+)  # fmt: skip
+"""The colours of CamVid's classes."""
+
+
+def street() -> Figure:
+    """Three test images of CamVid: photograph, truth, and what the first seed of some losses chose."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.image import imread
+    from matplotlib.patches import Patch
+
+    from benchmarks.camvid import NAMES
+
+    columns = ("photographs", "truth", "x-ent", "lovasz", "iou")
+    figure = Figure((WIDTH, 3.5), layout="constrained")
+    for place, name in zip(figure.subplots(1, len(columns)), columns, strict=True):
+        pixels = imread(RESULTS / "camvid" / "chosen" / f"{name}.png")
+        if pixels.ndim == 2:  # classes, which imread has divided by 255
+            colours = ListedColormap((*STREET, "#000000"))
+            place.imshow(np.rint(255 * pixels), cmap=colours, vmin=-0.5, vmax=len(NAMES) + 0.5, interpolation="none")
+        else:
+            place.imshow(pixels, interpolation="none")
+        place.set_title({"photographs": "photograph"}.get(name, name), fontsize=8.5)
+        place.set(xticks=[], yticks=[])
+        place.spines[:].set_visible(False)
+    patches = [
+        Patch(color=colour, label=name) for colour, name in zip((*STREET, "#000000"), (*NAMES, "void"), strict=True)
+    ]
+    figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=8, handlelength=1)
+    return figure
+
+
 MODELS = {"linear": ("linear", "direct-ap", -0.16), "mlp": ("hidden layer", "blackbox-ap", 0.16)}
 """Model -> its name, the method whose colour it gets, and how far its marks are moved."""
 
@@ -414,6 +448,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "letor": letor,
     "crowd": crowd,
     "frozen": frozen,
+    "street": street,
     "speed": speed,
     "noise": noise,
     "plot-step": plot_step,

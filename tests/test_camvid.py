@@ -87,3 +87,10 @@ def test_a_run_trains_and_keeps_its_pictures(tmp_path: Path, monkeypatch: pytest
     chosen = cv2.imread(str(tmp_path / "out" / "chosen" / "x-ent+dice.png"), cv2.IMREAD_UNCHANGED)
     assert chosen.shape == (3 * 72, 96)
     assert (chosen == 3).all()
+    truth, photographs = (
+        cv2.imread(str(tmp_path / "out" / "chosen" / f"{name}.png"), cv2.IMREAD_UNCHANGED)
+        for name in ("truth", "photographs")
+    )
+    assert (truth == 3).all()
+    assert photographs.shape == (3 * 72, 96, 3)
+    assert (photographs == 255).all()
