@@ -70,6 +70,13 @@ def test_without_the_extra_one_is_told_what_to_install(absent: str, code: str) -
     assert absent in result.stderr
 
 
+@pytest.mark.parametrize("word", ["list", "reproduce", "report"])
+def test_without_the_experiments_one_is_told_where_they_are(word: str) -> None:
+    result = python(f"from directloss.cli import app; app(['{word}', '--help'], prog_name='directloss')")
+    assert result.returncode == 2
+    assert "pip install ./repro" in result.stderr
+
+
 def test_public_names_are_imported_when_they_are_used() -> None:
     code = """
 import directloss, pickle

@@ -34,6 +34,13 @@ def resumable(command: str) -> Iterator[None]:
 class Commands(TyperGroup):
     """The group of all commands: errors that users can cause become a message and an exit code."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, if it is installed."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in ("list", "reproduce", "report"):
+            _stop(f"directloss {cmd_name} belongs to the papers' experiments: pip install ./repro in a checkout")
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
