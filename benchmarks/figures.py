@@ -280,16 +280,22 @@ def street() -> Figure:
 
     from benchmarks.camvid import NAMES
 
-    columns = ("photographs", "truth", "x-ent", "lovasz", "iou")
-    figure = Figure((WIDTH, 3.5), layout="constrained")
-    for place, name in zip(figure.subplots(1, len(columns)), columns, strict=True):
+    columns = {
+        "photographs": "photograph",
+        "truth": "truth",
+        "x-ent": "x-ent",
+        "x-ent+dice": "x-ent + dice",
+        "iou": "iou",
+    }
+    figure = Figure((WIDTH, 3.1), layout="constrained")
+    for place, (name, title) in zip(figure.subplots(1, len(columns)), columns.items(), strict=True):
         pixels = imread(RESULTS / "camvid" / "chosen" / f"{name}.png")
         if pixels.ndim == 2:  # classes, which imread has divided by 255
             colours = ListedColormap((*STREET, "#000000"))
             place.imshow(np.rint(255 * pixels), cmap=colours, vmin=-0.5, vmax=len(NAMES) + 0.5, interpolation="none")
         else:
             place.imshow(pixels, interpolation="none")
-        place.set_title({"photographs": "photograph"}.get(name, name), fontsize=8.5)
+        place.set_title(title, fontsize=8.5)
         place.set(xticks=[], yticks=[])
         place.spines[:].set_visible(False)
     patches = [
