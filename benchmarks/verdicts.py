@@ -26,6 +26,7 @@ from directloss_repro.files import write_all
 from directloss_repro.records import Run, load_run
 from directloss_repro.reports.claims import PLACE_TEXT, Finding, judge_all
 from directloss_repro.reports.description import OURS
+from directloss_repro.reports.formatting import seeds_text
 
 from benchmarks import leads
 
@@ -103,7 +104,7 @@ def _long(row: Row) -> list[str]:
         "<br>".join(printed) if any(printed) else "-",
         "<br>".join(_difference(pair) for pair in pairs),
         row["verdict"],
-        f"`{row['results']}`, {row['seeds']} seeds, {row['minutes']} min",
+        f"`{row['results']}`, {seeds_text(row['seeds'])}, {row['minutes']} min",
     ]
 
 
