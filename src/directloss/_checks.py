@@ -182,7 +182,7 @@ def check_epsilon(epsilon: object, shape: torch.Size | None = None, check_values
             return epsilon.expand(shape)
         except RuntimeError:
             fail("epsilon", f"must be a number or broadcast to {tuple(shape)}", f"of shape {tuple(epsilon.shape)}")
-    return check_positive("epsilon", epsilon, 'Pass "auto" to let it follow the scores.')
+    return check_positive("epsilon", epsilon, "Pass 'auto' for a multiple of the task's unit.")
 
 
 def check_positive(argument: str, value: object, hint: str = "") -> float:

@@ -20,8 +20,8 @@ What the paper leaves open, and what we chose:
 - Few settings and ten search seeds: held-out AP with 40 % flipped labels varies by 0.07 from seed to seed, more than
   good settings differ.
 - All results are measured after the last of 500 iterations; there is no early stopping.
-- The hinge has no ``epsilon="auto"``, since a margin that follows the scores is no margin; it has one more value
-  instead. Weight decays end at 0.03, where cross-entropy no longer learns.
+- The hinge has no ``epsilon="auto"``; it has one more number instead. Weight decays end at 0.03, where
+  cross-entropy no longer learns.
 """
 
 from __future__ import annotations
