@@ -140,17 +140,20 @@ class Reader:
             objects = as_boxes([thing.box for thing in annotation.usable])
             settings = (*astuple(self.search), self.size, self.cells, self.network, objects.tolist())
             file = self.cache / "regions" / cache_name(path, *settings)
-            stored = cached(file, lambda: self._compute(self.devkit.image(name, annotation), objects, name))
+            stored = cached(file, lambda: self._compute(path, self.devkit.image(name, annotation), objects))
         except DirectLossError as error:
             return error
         first = 0 if with_objects else len(objects)
         return Scene(name, annotation, stored["boxes"][first:], file, first)
 
-    def _compute(self, pixels: Pixels, objects: Boxes, name: str) -> Arrays:
+    def _compute(self, path: Path, pixels: Pixels, objects: Boxes) -> Arrays:
         height, width = pixels.shape[:2]
         scale = max(self.size / max(height, width), LEAST / min(height, width))
         resized = cv2.resize(pixels, (round(width * scale), round(height * scale)))
-        boxes = np.concatenate([objects, propose(pixels, self.search, name)])
+        # Stored apart from the features: the search takes most of the time, and other networks can use its boxes.
+        file = self.cache / "boxes" / cache_name(path, *astuple(self.search))
+        proposed = cached(file, lambda: {"boxes": propose(pixels, self.search, path.stem)})["boxes"]
+        boxes = np.concatenate([objects, proposed])
         with torch.no_grad():
             features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)
         return {"boxes": boxes, "features": features.half().numpy()}
