@@ -181,7 +181,7 @@ METHODS: dict[str, Make] = {
     "smooth-ap 1": smooth,
     "smooth-ap 1 + 0.1 x-ent": partial(smooth, share=0.1),
     "hinge": lambda metric, items, draw: at_once(dl.HingeLoss(metric, reduction="sum", check_values=False)),
-    "pos": lambda metric, items, draw: one_by_one(dl.DirectLoss(metric, sign=+1, check_values=False)),
+    "pos": lambda metric, items, draw: at_once(dl.DirectLoss(metric, sign=+1, reduction="sum", check_values=False)),
     "uniloss": lambda metric, items, draw: one_by_one(dl.UniLoss(metric, generator=draw, check_values=False)),
     SECOND: SecondVersion,
     **{name: partial(direct, **settings) for name, settings in VARIANTS.items()},
