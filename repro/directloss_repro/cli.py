@@ -100,6 +100,10 @@ OPTIONS: dict[str, tuple[str, str | bool]] = {
         "Train on the workers of this Dask scheduler, such as tcp://HOST:8786. They must see the same files.",
         "this machine",
     ),
+    "compile": (
+        "Compile networks (torch.compile): long runs of a ResNet take less time; results differ by rounding.",
+        False,
+    ),
     "data_root": ("Folder with the original files of the data set.", "generated or bundled data"),
     "dataset": ("Name of the data set there, such as fashion-mnist.", "detected from its files"),
     "weights": (
@@ -135,6 +139,7 @@ def reproduce(
     workers: Annotated[int | None, option("workers")] = None,
     resume: Annotated[bool, option("resume", "--resume")] = False,
     cluster: Annotated[str | None, option("cluster", metavar="ADDRESS")] = None,
+    compile: Annotated[bool, option("compile", "--compile")] = False,
     data_root: Annotated[Path | None, option("data_root")] = None,
     dataset: Annotated[str | None, option("dataset")] = None,
     weights: Annotated[Path | None, option("weights")] = None,

@@ -50,6 +50,7 @@ class Request:
     """From ``--set``."""
     workers: int | None = None
     cluster: str | None = None
+    compile: bool = False
     resume: bool = False
 
     @property
@@ -76,7 +77,7 @@ class Request:
         words = ["directloss", "reproduce", self.name]
         given = {one.name: getattr(self, one.name) for one in fields(self)} | {"preset": preset, "out": self.folder}
         for name, value in given.items():
-            if name in ("name", "settings", "workers", "cluster", "resume") or value is None:
+            if name in ("name", "settings", "workers", "cluster", "compile", "resume") or value is None:
                 continue
             listed = value if isinstance(value, tuple) else (value,)
             shown = ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in listed)
@@ -98,6 +99,7 @@ class Session:
     files: Files
     workers: int
     cluster: str | None = None
+    compiled: bool = False
 
     @property
     def resume_command(self) -> str:
@@ -111,7 +113,7 @@ class Session:
 
     def training(self, config: Config) -> Training:
         """The function that the workers call."""
-        return Training(self.experiment.name, config, self.files, str(self.folder.path / CHECKPOINTS))
+        return Training(self.experiment.name, config, self.files, str(self.folder.path / CHECKPOINTS), self.compiled)
 
 
 def check_request(request: Request) -> Session:
@@ -156,7 +158,7 @@ def check_request(request: Request) -> Session:
         **({} if experiment.prepare is None else {"weights": weights, "cache": cache}),
     }
     files = Files(root, weights, cache or (None if experiment.prepare is None else str(folder.path / "cache")))
-    return Session(experiment, config, folder, info, files, workers, request.cluster)
+    return Session(experiment, config, folder, info, files, workers, request.cluster, request.compile)
 
 
 def _resumed(experiment: Experiment, request: Request, folder: Folder) -> tuple[dict[str, Any], Config]:

@@ -33,6 +33,8 @@ class Training:
     files: Files = field(default_factory=Files)
     checkpoints: str | None = None
     """The folder for checkpoints of long runs."""
+    compiled: bool = False
+    """Whether `torch.compile` compiles the network."""
 
     def __call__(self, cell: Cell, params: Params, seed: int) -> Outcome:
         """Train and evaluate. The result depends only on experiment, config and arguments."""
@@ -72,6 +74,8 @@ class _Run:
         )
         if experiment.load_weights is not None:
             experiment.load_weights(training.files, self.model)
+        if training.compiled:
+            self.model.compile(dynamic=False)
         self.method = parse_method(spec.method)
         self.draw = generator("anchors", spec.experiment, spec.seed)
         self.loss = self.method.loss_fn(spec.params, **self.config.relaxation, generator=self.draw)

@@ -267,6 +267,14 @@ def test_a_run_depends_on_its_description_alone() -> None:
     assert training(cell, params, 0) == first
 
 
+@pytest.mark.slow  # the C++ compiler
+@pytest.mark.filterwarnings("ignore::UserWarning:torch", "ignore::DeprecationWarning:torch")  # about itself
+def test_a_compiled_network_learns_the_same_up_to_rounding() -> None:
+    cell, params = Cell(None, "x-ent", 0.2), {"learning_rate": 0.01, "weight_decay": 0.0}
+    eager, compiled = (Training("robustness", CONFIG, compiled=compiled)(cell, params, 0) for compiled in (False, True))
+    assert compiled.metrics == pytest.approx(eager.metrics, abs=1e-4)
+
+
 def test_selection_on_held_out_data() -> None:
     config = CONFIG.changed({"select_on": "val"})
     split = split_of("robustness", config, 0.2, Source(0, stage="search"))
