@@ -6,7 +6,7 @@ lead over cross-entropy in points over the data sets; a mean rank counts the cel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 
 from directloss_repro.records import Record
@@ -69,9 +69,9 @@ def places(found: Values) -> dict[tuple[str, float], str]:
     return {(model, n): f"{WORDS[model]}, {f'{n:.0%} wrong' if n else 'clean'}" for model in MODELS for n in noises}
 
 
-def of_losses(results: str) -> str:
-    """AP after 600 steps, all losses."""
-    found = values(finals(results), "ap", 600)
+def of_losses(results: str, steps: str = "600") -> str:
+    """AP after some steps, all losses."""
+    found = {place: cell for place, cell in values(finals(results), "ap", int(steps)).items() if BASE in cell}
     methods = [method for method in NAMES if any(method in cell for cell in found.values())]
     whole = [cell for cell in found.values() if {*methods, BASE} <= set(cell)]
 
@@ -129,7 +129,7 @@ def _bounds(records: list[Record]) -> tuple[list[float], list[float]]:
     return [one.low for one in leads], [one.high for one in leads]
 
 
-TABLES = {"short": in_short, "losses": of_losses, "metrics": of_metrics}
+TABLES: dict[str, Callable[..., str]] = {"short": in_short, "losses": of_losses, "metrics": of_metrics}
 
 
 def _sets(found: Values) -> int:
@@ -137,6 +137,6 @@ def _sets(found: Values) -> int:
 
 
 def block(words: str) -> str:
-    """The table of ``"TABLE STUDY"``, such as ``"losses defaults"``."""
-    name, study = words.split()
-    return TABLES[name](study) + "\n"
+    """The table of ``"TABLE STUDY [STEPS]"``, such as ``"losses defaults 200"``."""
+    name, *study = words.split()
+    return TABLES[name](*study) + "\n"
