@@ -28,14 +28,25 @@ class Counts(NamedTuple):
     tn: Tensor
 
 
+def members(target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Which items are positive, labelled 1, and which are negative, labelled 0, ``(2, ..., n)``; padding is neither.
+
+    Examples:
+        >>> members(torch.tensor([1, 0, 0]), mask=torch.tensor([True, True, False]))
+        tensor([[ True, False, False],
+                [False,  True, False]])
+    """
+    both = torch.stack((target == 1, target == 0))
+    return both if mask is None else both & mask
+
+
 def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
-    """Count the decisions over the last dimension, in float64. Items neither positive nor negative are padding.
+    """Count the decisions over the last dimension, in float64; the other arguments are `members`.
 
     Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
 
     Examples:
-        >>> label = torch.tensor([1, 1, 0, -1])
-        >>> count(torch.tensor([True, False, True, True]), label == 1, label == 0).fp
+        >>> count(torch.tensor([True, False, True]), *members(torch.tensor([1, 1, 0]))).fp
         tensor(1., dtype=torch.float64)
     """
     tp = torch.count_nonzero(predicted & positive, dim=-1).double()

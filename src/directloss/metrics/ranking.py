@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
 from directloss.kernels import PositionTables, compiles, largest, solve_rankings, spread_evenly
 from directloss.metrics.classification import checked
+from directloss.metrics.confusion import members
 
 ROUNDING = 1e-9
 """Slack for shares of counts: 0.7 * 10 must be 7."""
@@ -64,7 +65,7 @@ class PositionMetric:
         """What the loss is measured from: the value of the perfect ranking."""
         return torch.ones_like(P)
 
-    def tables(self, target: Tensor) -> PositionTables:
+    def tables(self, target: Tensor, mask: Tensor | None = None) -> PositionTables:
         """``m`` as compiled loops read it, for lists ``(b, n)``."""
         return PositionTables(self, target.shape[-1], **self.structure(target.shape[-1]))
 
@@ -294,8 +295,8 @@ class CustomMetric(PositionMetric):
             rule = "must have a positive sum over the perfect ranking"
             fail("weight(i, n)", rule, perfect.cumsum(0).min().item())
 
-    def tables(self, target: Tensor) -> PositionTables:
-        relevant, irrelevant = counts(target)
+    def tables(self, target: Tensor, mask: Tensor | None = None) -> PositionTables:
+        relevant, irrelevant = counts(target, mask)
         return self._full_table(max(int(relevant.max()), 1), int(irrelevant.max()), target.shape[-1])
 
     def _full_table(self, P: int, N: int, n: int) -> PositionTables:
@@ -311,22 +312,23 @@ class CustomMetric(PositionMetric):
         return PositionTables(self, n, peak=drop or 1.0, table=table)
 
 
-def counts(target: Tensor) -> tuple[Tensor, Tensor]:
+def counts(target: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Numbers of relevant and irrelevant items along the last dimension, without padding."""
-    return (target == 1).sum(-1), (target == 0).sum(-1)
+    relevant, irrelevant = members(target, mask).sum(-1)
+    return relevant, irrelevant
 
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where undefined (nothing relevant, or no pairs for AUC)."""
-    scores, target = checked(scores, target, mask)
+    scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
     if isinstance(metric, CustomMetric):
         metric.check(target)
-    relevant, irrelevant = counts(target)
+    relevant, irrelevant = counts(target, mask)
     if compiles(scores) and not isinstance(metric, CustomMetric):
-        losses = solve_rankings(scores, target, metric.tables(target), check_values=False).loss
+        losses = solve_rankings(scores, target, metric.tables(target), mask=mask, check_values=False).loss
     else:
-        losses = tensor_losses(metric, scores, relevance(target))
+        losses = tensor_losses(metric, scores, relevance(target, mask))
     undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
     best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])
     return torch.where(undefined, torch.nan, best - losses).to(torch.promote_types(scores.dtype, torch.float32))
@@ -349,9 +351,9 @@ class Relevance(NamedTuple):
         return self.present.all(0).squeeze(-1)
 
 
-def relevance(target: Tensor, weight: Tensor | None = None) -> Relevance:
+def relevance(target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Relevance:
     """Labels 1 and 0 as sizes: 1, or the weights of the items."""
-    sizes = precise(torch.stack((target == 1, target == 0)))
+    sizes = precise(members(target, mask))
     sizes = sizes if weight is None else sizes * weight
     totals = sizes.sum(-1, keepdim=True)
     return Relevance(sizes, totals, totals > 0)
@@ -375,13 +377,12 @@ def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> 
     return losses_of(metric, (sizes[0] * worth).sum(-1, keepdim=True) / z, labels)
 
 
-def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+def weighted_losses(metric: PositionMetric, scores: Tensor, labels: Relevance, weight: Tensor) -> Tensor:
     """`tensor_losses` for items with weights.
 
     A tied relevant item, the heaviest first, ranks below its share of the tied irrelevant weight, rounded up to whole
     items as if these were equally heavy.
     """
-    labels = relevance(target, weight)
     heaviest = weight.expand(scores.shape).argsort(dim=-1, descending=True, stable=True)
     negated = -torch.nan_to_num(scores, nan=largest(scores.dtype))
     ordered, order = negated.gather(-1, heaviest).sort(dim=-1, stable=True)
@@ -486,11 +487,11 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
     """
     if weight is None:
         return evaluate(PartialAUCMetric(), scores, target, mask)
-    scores, target = checked(scores, target, mask)
+    scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
     weight = check_weight(weight, target.shape, "item")
-    value = 1 - weighted_losses(PartialAUCMetric(), scores, target, weight)
-    value = torch.where(relevance(target, weight).counted, value, torch.nan)
+    labels = relevance(target, mask, weight)
+    value = torch.where(labels.counted, 1 - weighted_losses(PartialAUCMetric(), scores, labels, weight), torch.nan)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
 
 
