@@ -185,36 +185,31 @@ def prepare(
         fail("target", "must hold real labels", target.dtype)
     if target.dtype in UNSIGNED:
         target = target.long()
-    shown = None
+    shown = item_weight = None
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
-    item_weight: Tensor | None = None
+    if mask is not None:
+        mask = _check_padding(task, scores, target, mask)
     if weight is not None:
         weight = check_tensor("weight", weight)
         if weight.shape != batch_shape and weight.shape == target.shape:
-            item_weight, weight = weight, None
+            item_weight, weight = precise(weight.detach()), None
             if isinstance(task, PaddedTask):  # an item without weight is hidden altogether
-                shows = item_weight.ne(0)
-                mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
+                mask = item_weight.ne(0) if mask is None else mask & item_weight.ne(0)
+                item_weight = torch.where(mask, item_weight, 0.0)
+            check_weight(item_weight, item_weight.shape, "item", check_values)
+        elif weight.shape != batch_shape and task.target_dims:
+            one_each = f"one weight per problem, shape {tuple(batch_shape)}, or per item, shape {tuple(target.shape)}"
+            fail("weight", f"must hold {one_each}", f"of shape {tuple(weight.shape)}")
         else:
-            if weight.shape != batch_shape and task.target_dims:
-                one_each = (
-                    f"one weight per problem, shape {tuple(batch_shape)}, or per item, shape {tuple(target.shape)}"
-                )
-                fail("weight", f"must hold {one_each}", f"of shape {tuple(weight.shape)}")
-            scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
-            if task.target_dims == 0 and target.shape == shown.shape:
-                target = torch.where(shown, target, torch.zeros_like(target))
-    if mask is not None:
-        scores, target, mask = _blank_padding(task, scores, target, mask)
-    if item_weight is not None:
-        item_weight = precise(item_weight.detach())
-        if mask is not None:
-            item_weight = torch.where(mask, item_weight, 0.0)
-        check_weight(item_weight, item_weight.shape, "item", check_values)
+            weight = check_weight(weight, batch_shape, "problem", check_values)
     if mask is not None and task.target_dims == 0:  # whole problems
-        hidden = mask.to(result_type(scores))
-        weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
-        mask = None
+        weight, mask = mask if weight is None else torch.where(mask, weight, 0), None
+    if weight is not None:
+        scores, weight, shown = weigh(scores, weight, task.event_dims)
+        if task.target_dims == 0 and target.shape == shown.shape:
+            target = torch.where(shown, target, torch.zeros_like(target))
+    if mask is not None:
+        scores, target = blank(scores, target, mask)
     return Problem(task, scores, target, weight, check_values, shown, mask, item_weight=item_weight)
 
 
@@ -254,12 +249,11 @@ def arrange(
     return scores, target, mask, weight
 
 
-def weigh(scores: Tensor, weight: Tensor, event_dims: int, check_values: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def weigh(scores: Tensor, weight: Tensor, event_dims: int) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (0 in problems without weight, which hides them), weights, and which problems have one."""
-    shape = scores.shape[: scores.dim() - event_dims]
-    weight = check_weight(weight, shape, "problem", check_values).to(result_type(scores))
     shown = weight > 0
-    return torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0), weight, shown
+    hidden = torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0)
+    return hidden, weight.to(result_type(scores)), shown
 
 
 def _events_last(
@@ -288,19 +282,12 @@ def _events_last(
     return last("scores", scores), last("target", target), None if mask is None else last("mask", mask), weight
 
 
-def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`blank`, for a mask in the shape of the target, or of the problems if each has a single label."""
-    if task.target_dims > 0 and not isinstance(task, PaddedTask):
-        fail(
-            "mask",
-            f"must be left out: parts of {task!r} cannot be padding",
-            "given",
-            "Leave out whole problems with weight=0."
-            if scores.dim() > task.event_dims
-            else "Let the task leave them out.",
-        )
+def _check_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """A mask in the shape of the target, or of the problems if each has a single label."""
+    batch_shape = scores.shape[: scores.dim() - task.event_dims]
     if task.target_dims == 0:
-        mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
-    else:
-        mask = check_mask(mask, target.shape, "target")
-    return *blank(scores, target, mask), mask
+        return check_mask(mask, batch_shape, "the problems")
+    if not isinstance(task, PaddedTask):
+        hint = "Leave out whole problems with weight=0." if batch_shape else "Let the task leave them out."
+        fail("mask", f"must be left out: parts of {task!r} cannot be padding", "given", hint)
+    return check_mask(mask, target.shape, "target")

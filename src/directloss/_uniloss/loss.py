@@ -26,6 +26,7 @@ from directloss._checks import (
     check_no_column,
     check_not_negative,
     check_scores,
+    check_weight,
     fail,
     warn_once,
 )
@@ -193,7 +194,7 @@ class UniLoss(LossModule):
         if target.shape[:lead] != shape:
             fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
         if weight is not None:
-            scores, weight, shown = weigh(scores, weight, events)
+            scores, weight, shown = weigh(scores, check_weight(weight, shape, "problem"), events)
         if mask is not None:
             mask = check_mask(mask, target.shape, "target")
             if mask.shape == scores.shape[: mask.dim()]:

@@ -329,10 +329,10 @@ def pack(bits, labels, mask, first, check, words, sizes):
     for row in range(len(sizes)):
         size, own, real = 0, labels[(first + row) % len(labels)], mask[(first + row) % len(mask)]
         for item in range(len(own)):
-            key, label, known = np.int64(bits[row, item]), own[item], (own[item] == 0) | (own[item] == 1)
-            if check and not known:
-                return NO_LABEL
-            if not (known and real[item]):
+            key, label = np.int64(bits[row, item]), own[item]
+            if (label != 0 and label != 1) or real[item] == 0:
+                if check and label != 0 and label != 1:
+                    return NO_LABEL
                 words[row, item] = PADDING
                 continue
             if key & 0x7F800000 == 0x7F800000:

@@ -17,20 +17,19 @@ from directloss.kernels.compiled import allocating, kernel
 
 
 @kernel
-def count_yes(scores: Any, labels: Any, mask: Any, likely: Any, uniform: Any, counts: Any) -> int:
+def count_yes(scores: Any, labels: Any, likely: Any, uniform: Any, counts: Any) -> int:
     """Fill ``counts`` with true and false positives, false and true negatives: without noise, then for each draw.
 
     Returns how many scores are not finite, or have a label that is neither 0 nor 1, which is not counted.
 
-    Shapes: scores and likely (r, n), labels and mask (any, n), uniform (draws, r, n), counts (4, draws + 1, r).
+    Shapes: scores and likely (r, n), labels (any, n), uniform (draws, r, n), counts (4, draws + 1, r).
     """
     wrong = 0
     for row in range(len(scores)):
-        own, real, P, N, tp, fp = labels[row % len(labels)], mask[row % len(mask)], 0, 0, 0, 0
+        own, P, N, tp, fp = labels[row % len(labels)], 0, 0, 0, 0
         for item in range(len(own)):
             score, positive, negative = scores[row, item], own[item] == 1, own[item] == 0
             wrong += (score - score != 0) | (positive == negative)
-            positive, negative = positive & (real[item] != 0), negative & (real[item] != 0)
             P += positive
             N += negative
             tp += positive & (score > 0)
@@ -39,7 +38,7 @@ def count_yes(scores: Any, labels: Any, mask: Any, likely: Any, uniform: Any, co
             if draw > 0:
                 tp, fp = 0, 0
                 for item in range(len(own)):
-                    yes = (uniform[draw - 1, row, item] < likely[row, item]) & (real[item] != 0)
+                    yes = uniform[draw - 1, row, item] < likely[row, item]
                     tp += yes & (own[item] == 1)
                     fp += yes & (own[item] == 0)
             counts[0, draw, row], counts[1, draw, row] = tp, fp
@@ -48,17 +47,17 @@ def count_yes(scores: Any, labels: Any, mask: Any, likely: Any, uniform: Any, co
 
 
 @kernel
-def weigh_flips(labels: Any, mask: Any, likely: Any, uniform: Any, gains: Any, noise: float, slope: Any) -> None:
+def weigh_flips(labels: Any, likely: Any, uniform: Any, gains: Any, noise: float, slope: Any) -> None:
     """Fill ``slope`` with ``p (1 - p) / noise`` times the mean gain of a yes; 0 for padding.
 
     Shapes: as above; gains (4, draws + 1, r) of a positive and of a negative item that said no, and that said yes.
     """
     draws = len(uniform)
     for row in range(len(slope)):
-        own, real = labels[row % len(labels)], mask[row % len(mask)]
+        own = labels[row % len(labels)]
         for item in range(len(own)):
             p, total = likely[row, item], 0.0
-            if real[item] and (own[item] == 1 or own[item] == 0):
+            if own[item] == 1 or own[item] == 0:
                 side = 0 if own[item] == 1 else 1
                 for draw in range(draws):
                     total += gains[side + 2 * (uniform[draw, row, item] < p), draw + 1, row]

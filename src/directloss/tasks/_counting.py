@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, precise, warn_of_probabilities
-from directloss.kernels import compiles, label_rows, mask_rows
+from directloss.kernels import compiles, label_rows
 from directloss.metrics.confusion import count, members
 from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
 from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask
@@ -154,18 +154,21 @@ class CountTask(PaddedTask):
         from directloss.kernels import decisions  # slow to import
 
         self.check(scores, target, False)
-        scale, n = float(request.noise.scale), scores.shape[-1]
+        scale, n, mask = float(request.noise.scale), scores.shape[-1], request.mask
         likely, uniform = torch.sigmoid(divided(scores, scale)), request.noise.uniform(scores)
+        likely = likely if mask is None else likely * mask
         rows, chances = (one.contiguous().numpy().reshape(-1, n) for one in (scores, likely))
-        labels, mask, drawn = label_rows(target), mask_rows(request.mask, n), uniform.numpy().reshape(-1, *rows.shape)
+        labels, drawn = label_rows(target), uniform.numpy().reshape(-1, *rows.shape)
         counts, slope = np.empty((4, len(drawn) + 1, len(rows))), np.empty_like(rows)
-        wrong = decisions.count_yes(rows, labels, mask, chances, drawn, counts)
+        wrong = decisions.count_yes(rows, labels, chances, drawn, counts)
         if request.check_values:
             if wrong:
                 self.check(scores, target, True)
             self.warn(scores)
+        if mask is not None:  # padding has label 0, and never says yes
+            counts[3] -= (~mask).sum(-1).flatten().numpy()
         values = flipped(metric, torch.from_numpy(counts))
-        decisions.weigh_flips(labels, mask, chances, drawn, (values[:4] - values[2:]).numpy(), scale, slope)
+        decisions.weigh_flips(labels, chances, drawn, (values[:4] - values[2:]).numpy(), scale, slope)
         return values[2, 0].reshape(scores.shape[:-1]), torch.from_numpy(slope).reshape(scores.shape)
 
     def _array_loss(self, counts: Any) -> Any:
