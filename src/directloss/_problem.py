@@ -98,11 +98,9 @@ class Problem(NamedTuple):
         """How much each problem counts in the reduced loss, shape ``b``, or one number for all: among the problems that
         count, and among all of them.
         """
-        every = self.weight
-        own = every
+        own = every = self.weight
         if counted is not None:
-            shown = counted.to(result_type(self.scores))
-            own = shown if every is None else shown * every
+            own = counted.to(result_type(self.scores)) if every is None else counted * every
         if reduction != "mean" or (every is None and not self.batch_shape):  # the mean of one problem is its loss
             return 1.0 if own is None else own, 1.0 if every is None else every
         count = self.batch_shape.numel()

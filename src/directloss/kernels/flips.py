@@ -65,18 +65,19 @@ class Judge(NamedTuple):
     sign: int
 
 
-def best_flips(scores: Any, members: Any, epsilon: Any, judge: Judge) -> Any:
+def best_flips(scores: Any, members: Any, counts: Any, epsilon: Any, judge: Judge) -> Any:
     """Which decisions of rows ``(r, n)`` to flip. ``members`` ``(2, r, n)`` are the positives and the negatives;
-    padding is neither. ``epsilon`` is ``(r,)``.
+    padding is neither. ``counts`` ``(4, r)`` are those of plain inference; ``epsilon`` is ``(r,)``.
     """
     together = max(1, CELLS // scores.shape[1])
     parts = [slice(first, first + together) for first in range(0, len(scores), together)]
     with np.errstate(all="ignore"):
-        return np.concatenate([_flipped(scores[some], members[:, some], epsilon[some], judge) for some in parts])
+        flipped = [_flipped(scores[some], members[:, some], counts[:, some], epsilon[some], judge) for some in parts]
+    return np.concatenate(flipped)
 
 
-def _flipped(scores: Any, members: Any, epsilon: Any, judge: Judge) -> Any:
-    counts, unit = confusion(scores > 0, members), epsilon * np.maximum(members.any(0).sum(1), 1)
+def _flipped(scores: Any, members: Any, counts: Any, epsilon: Any, judge: Judge) -> Any:
+    unit = epsilon * np.maximum(counts.sum(0), 1)
     directions = (judge.sign,) if judge.monotone else (+1, -1)
     flips = {direction: _flips(scores, members, unit, direction) for direction in directions}
     if judge.line is not None:
@@ -192,9 +193,3 @@ def _moved(counts: Any, k: Any, m: Any) -> Any:
     """Confusion matrices with k more mistakes among the positives and m more among the negatives."""
     tp, fp, fn, tn = counts
     return np.stack((tp - k, fp + m, fn + k, tn - m))
-
-
-def confusion(chosen: Any, members: Any) -> Any:
-    """True and false positives, false and true negatives, shape (4, ...), in float64."""
-    cells = [(chosen == yes) & side for yes in (True, False) for side in members]
-    return np.stack([cell.sum(-1) for cell in cells]).astype(np.float64)

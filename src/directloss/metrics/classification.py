@@ -49,7 +49,7 @@ def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, ma
     """A function of the four counts, per problem, in the dtype of the scores or float32 if that is wider."""
     scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
-    counts = count(scores > 0, *members(target, mask))
+    counts = count(scores > 0, members(target, mask))
     return function(*counts).to(torch.promote_types(scores.dtype, torch.float32))
 
 

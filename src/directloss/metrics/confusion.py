@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from directloss._checks import precise
+
 
 class Counts(NamedTuple):
     """The confusion matrix of one problem or of many."""
@@ -40,19 +42,15 @@ def members(target: Tensor, mask: Tensor | None = None) -> Tensor:
     return both if mask is None else both & mask
 
 
-def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
-    """Count the decisions over the last dimension, in float64; the other arguments are `members`.
-
-    Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
+def count(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Counts:
+    """Count the decisions ``(..., n)`` over the last dimension, in float64 where the device has it: four of ``(...)``.
 
     Examples:
-        >>> count(torch.tensor([True, False, True]), *members(torch.tensor([1, 1, 0]))).fp
+        >>> count(torch.tensor([True, False, True]), members(torch.tensor([1, 1, 0]))).fp
         tensor(1., dtype=torch.float64)
     """
-    tp = torch.count_nonzero(predicted & positive, dim=-1).double()
-    fp = torch.count_nonzero(predicted & negative, dim=-1).double()
-    fn = torch.count_nonzero(positive, dim=-1) - tp
-    return Counts(tp, fp, fn, torch.count_nonzero(negative, dim=-1) - fp)
+    cells = torch.stack((yes, ~yes)).unsqueeze(1) & members
+    return Counts(*precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1))
 
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -285,8 +285,7 @@ class CustomMetric(PositionMetric):
 
     def check(self, target: Tensor) -> None:
         """Raise if ``m`` is not finite, or not positive in sum, for lists like these."""
-        relevant, _ = counts(target)
-        i = torch.arange(1, max(int(relevant.max()), 1) + 1, dtype=torch.float64)
+        i = torch.arange(1, max(int((target == 1).sum(-1).max()), 1) + 1, dtype=torch.float64)
         n = torch.arange(target.shape[-1], dtype=torch.float64)
         perfect = self.worth(i, torch.zeros_like(i), i, n)
         check_finite(perfect, "weight(i, n)")
@@ -296,11 +295,8 @@ class CustomMetric(PositionMetric):
             fail("weight(i, n)", rule, perfect.cumsum(0).min().item())
 
     def tables(self, target: Tensor, mask: Tensor | None = None) -> PositionTables:
-        relevant, irrelevant = counts(target, mask)
-        return self._full_table(max(int(relevant.max()), 1), int(irrelevant.max()), target.shape[-1])
-
-    def _full_table(self, P: int, N: int, n: int) -> PositionTables:
-        i = torch.arange(1, P + 1, dtype=torch.float64)[:, None]
+        P, N = (int(most) for most in members(target, mask).sum(-1).reshape(2, -1).amax(1))
+        i = torch.arange(1, max(P, 1) + 1, dtype=torch.float64)[:, None]
         table = self.worth(i, torch.arange(N + 1, dtype=torch.float64)[None], i, i)
         check_finite(table, "weight(i, n)")
         grows = table[:, 1:] > table[:, :-1]
@@ -309,13 +305,7 @@ class CustomMetric(PositionMetric):
             rise = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
             fail("weight(i, n)", "must not increase with n", rise, "Leave out epsilon and sign, which need that.")
         drop = float((table[:, :-1] - table[:, 1:]).amax()) if N else 0.0
-        return PositionTables(self, n, peak=drop or 1.0, table=table)
-
-
-def counts(target: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Numbers of relevant and irrelevant items along the last dimension, without padding."""
-    relevant, irrelevant = members(target, mask).sum(-1)
-    return relevant, irrelevant
+        return PositionTables(self, target.shape[-1], peak=drop or 1.0, table=table)
 
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -324,14 +314,15 @@ def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tenso
     check_finite(scores)
     if isinstance(metric, CustomMetric):
         metric.check(target)
-    relevant, irrelevant = counts(target, mask)
+    labels = relevance(target, mask)
     if compiles(scores) and not isinstance(metric, CustomMetric):
         losses = solve_rankings(scores, target, metric.tables(target), mask=mask, check_values=False).loss
     else:
-        losses = tensor_losses(metric, scores, relevance(target, mask))
-    undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
-    best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])
-    return torch.where(undefined, torch.nan, best - losses).to(torch.promote_types(scores.dtype, torch.float32))
+        losses = tensor_losses(metric, scores, labels)
+    defined = labels.counted if metric.needs_irrelevant else labels.present[0].squeeze(-1)
+    P, N = labels.totals.squeeze(-1)
+    best = metric.best(P, N, scores.shape[-1])
+    return torch.where(defined, best - losses, torch.nan).to(torch.promote_types(scores.dtype, torch.float32))
 
 
 class Relevance(NamedTuple):
@@ -368,10 +359,8 @@ def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> 
     sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
     sums = pad(sizes.cumsum(-1), (1, 0))
     ends = torch.stack([torch.searchsorted(ordered, ordered, right=right) for right in (False, True)])
-    C, above = (
-        sums[0, ..., 1:],
-        sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape)),
-    )
+    C = sums[0, ..., 1:]
+    above = sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape))
     worth = metric.worth(C.clamp(min=1), spread_evenly(C, above), *labels.totals)
     z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
     return losses_of(metric, (sizes[0] * worth).sum(-1, keepdim=True) / z, labels)

@@ -12,7 +12,7 @@ from torch import Tensor
 from directloss._checks import check_finite, check_labels, check_same_shape, precise, warn_of_probabilities
 from directloss.kernels import compiles, label_rows
 from directloss.metrics.confusion import count, members
-from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
+from directloss.moves import Metric, divided, flip_decisions, flipped
 from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask
 from directloss.tasks._likelihood import of_decisions, wide
 
@@ -84,12 +84,13 @@ class CountTask(PaddedTask):
 
         scores = wide(scores.detach())
         plain, shape = self.infer(scores, target, mask), scores.shape
-        rows = scores.cpu().numpy().reshape(-1, shape[-1])
-        sides = members(target, mask).cpu().expand(2, *shape).numpy().reshape(2, *rows.shape)
+        rows = scores.cpu().reshape(-1, shape[-1])
+        sides = members(target, mask).cpu().expand(2, *shape).reshape(2, *rows.shape)
+        counts = torch.stack(count(rows > 0, sides))
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").expand(shape[:-1]).reshape(-1).numpy()
         judge = flips.Judge(self._array_loss, self.line, self.monotone, sign)
-        flipped = torch.from_numpy(flips.best_flips(rows, sides, steps, judge)).reshape(shape).to(scores.device)
-        return plain._replace(chosen=torch.where(flipped, 1 - plain.chosen, plain.chosen))
+        flipped = torch.from_numpy(flips.best_flips(rows.numpy(), sides.numpy(), counts.numpy(), steps, judge))
+        return plain._replace(chosen=(plain.chosen - flipped.reshape(shape).to(plain.chosen)).abs())
 
     def truth(self, target: Tensor, mask: Mask = None) -> Selection:
         positive, negative = members(target, mask)
@@ -97,7 +98,7 @@ class CountTask(PaddedTask):
 
     def loss(self, output: Tensor | Selection, target: Tensor, mask: Mask = None) -> Tensor:
         chosen = output.chosen if isinstance(output, Selection) else output
-        losses = self.loss_of_counts(*count(chosen > 0, *members(target, mask)))
+        losses = self.loss_of_counts(*count(chosen > 0, members(target, mask)))
         return losses.to(torch.promote_types(chosen.dtype, torch.float32))
 
     def score(self, scores: Tensor, output: Tensor | Selection) -> Tensor:
@@ -142,7 +143,7 @@ class CountTask(PaddedTask):
             self.check(scores, target, request.check_values)
             sides = members(target, mask)
             if not request.gradient:
-                return Expected(loss(*confusion((scores > 0)[None], sides, request.weight))[0], counted=counted)
+                return Expected(loss(*count(scores > 0, sides, request.weight)), counted=counted)
             uniform, scale = request.noise.uniform(scores), float(request.noise.scale)
             value, slope = flip_decisions(loss, wide(scores), sides, uniform, scale, request.weight)
             slope = slope if mask is None else slope * mask

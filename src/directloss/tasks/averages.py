@@ -9,7 +9,8 @@ from torch import Tensor
 
 from directloss._checks import check_choice, check_classes, check_finite, fail, precise
 from directloss._registry import as_task
-from directloss.moves import choose_classes, confusion
+from directloss.metrics.confusion import count
+from directloss.moves import choose_classes
 from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask
 from directloss.tasks._counting import CountTask
 from directloss.tasks._likelihood import wide
@@ -63,7 +64,7 @@ class ClassAverage(PaddedTask):
 
     def _losses(self, output: Tensor, classes: int, members: Tensor, share: Tensor) -> Tensor:
         yes = output.unsqueeze(-2) == torch.arange(classes, device=output.device)[:, None]
-        return 1 - (self.task.metric(*confusion(yes[None], members))[0] * share).sum(-1)
+        return 1 - (self.task.metric(*count(yes, members)) * share).sum(-1)
 
     def _members(self, target: Tensor, classes: int, mask: Mask) -> tuple[Tensor, Tensor]:
         """Which rows belong to each class and which do not, ``(2, ..., c, t)``; and how much each class counts."""

@@ -109,7 +109,7 @@ class GradedNDCG(ListTask):
             check_finite(scores)
             check_grades(target)
 
-    def counted(self, target: Tensor, mask: Mask = None) -> Tensor | None:
+    def counted(self, target: Tensor, mask: Mask = None) -> Tensor:
         """Lists with at least two different grades."""
         grades = precise(target)
         return grades.amax(-1) > (grades if mask is None else grades.masked_fill(~mask, torch.inf)).amin(-1)
@@ -126,22 +126,16 @@ class GradedNDCG(ListTask):
         losses, counted = self.loss(self._ranking(scores, relative, mask), target), self.counted(target, mask)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        noise = request.noise
-        noisy, z = noise.perturb(scores, self.defaults.density), ideal(relative, self.k)[..., None]
-        shown = True if counted is None else counted[..., None]
-        likelihood, curvature = self.likelihood_slope(scores, target, request), None
+        noise, z, shown = request.noise, ideal(relative, self.k)[..., None], counted[..., None]
+        noisy, likelihood = noise.perturb(scores, self.defaults.density), self.likelihood_slope(scores, target, request)
         if compiles(scores) and not request.curvature:
             slope = move_graded(scores, noisy, float(noise.scale), relative / z, DCGMetric(self.k).tables(target), mask)
             return Expected(losses, slope * shown, likelihood, counted)
-        real, clean = torch.ones_like(relative), scores.to(noisy.dtype)
-        if mask is not None:
-            real = real * mask
-            clean, noisy = (torch.where(mask, one, -torch.inf) for one in (clean, noisy))
+        real = torch.ones_like(relative) if mask is None else precise(mask)
         lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-        moved = move_items(lists, clean, noisy, float(noise.scale), request.curvature)
-        if moved.curvature is not None:
-            curvature = -moved.curvature * shown
-        return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), mask, request.curvature)
+        bend = None if moved.curvature is None else moved.curvature * shown
+        return Expected(losses, bounded(moved.slope * shown, noisy.dtype), likelihood, counted, bend)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
         return DCGMetric(self.k).column(rank, rank, rank)

@@ -163,7 +163,8 @@ class RankingTask(ListTask):
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         check_same_shape(target, scores)
-        weight = None if request.weight is None else _distinct(self, request.weight)
+        values = (1.0,) if request.weight is None else _distinct(self, request.weight)
+        weight = request.weight if len(values) > 1 else None  # equal weights change nothing
         if isinstance(self.metric, CustomMetric):
             self.check(scores, target, request.check_values)
             if request.check_values:
@@ -172,10 +173,10 @@ class RankingTask(ListTask):
             return self._compiled(scores, target, request)
         else:
             self.check(scores, target, request.check_values)
-        labels = relevance(target, request.mask, None if weight is None else weight.sizes)
+        labels = relevance(target, request.mask, weight)
         counted = labels.counted
         if weight is not None:
-            losses = weighted_losses(self.metric, scores, labels, weight.sizes)
+            losses = weighted_losses(self.metric, scores, labels, weight)
         elif not request.gradient:
             losses = tensor_losses(self.metric, scores, labels)
         if not request.gradient:
@@ -183,15 +184,13 @@ class RankingTask(ListTask):
         # Where nobody checks, NaN is the largest score.
         clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
         noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
-        if request.mask is not None:
-            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
-        lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, clean, noisy, width, request.curvature)
+        lists = position_lists(self.metric, labels, (1.0,) if weight is None else values)
+        moved = move_items(lists, clean, noisy, width, request.mask, request.curvature)
         if weight is None:
             losses = losses_of(self.metric, moved.value, labels)
         shown = counted.unsqueeze(-1)
-        bend = None if moved.curvature is None else -moved.curvature * shown
-        slope = bounded(-moved.slope * shown, noisy.dtype)
+        bend = None if moved.curvature is None else moved.curvature * shown
+        slope = bounded(moved.slope * shown, noisy.dtype)
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -228,23 +227,12 @@ def _others(sides: Tensor) -> Tensor:
     return (sides * sides.sum(-1, keepdim=True).flip(0)).sum(0)
 
 
-class Distinct(NamedTuple):
-    """Weights of items."""
-
-    sizes: Tensor
-    """Shape ``(..., n)``, float64."""
-    values: tuple[float, ...]
-    """The distinct ones, ascending."""
-
-
 CELLS = 1 << 26
 """The largest number of items times distinct weights: half a gigabyte for each table of float64."""
 
 
-def _distinct(task: RankingTask, weight: Tensor) -> Distinct | None:
-    """The weights of items, if the metric is defined for them and they are few enough; None if all are equal. Items
-    without weight are padding.
-    """
+def _distinct(task: RankingTask, weight: Tensor) -> tuple[float, ...]:
+    """The distinct weights of real items, ascending, if the metric is defined for them and they are few enough."""
     if not task.metric.weighable:
         hint = 'Weighted ranks are defined for "ap", "auc", "pauc" and "recall_at_fpr".'
         fail("weight", f"must hold one weight per problem of {task!r}", "one per item", hint)
@@ -255,7 +243,7 @@ def _distinct(task: RankingTask, weight: Tensor) -> Distinct | None:
         hint = "Round the weights, or shorten the lists."
         rule = f"must have fewer distinct values: times {weight.numel():,} items they may be at most {CELLS:,}"
         fail("weight", rule, f"{len(values):,} distinct values", hint)
-    return Distinct(weight, values) if len(values) > 1 else None
+    return values
 
 
 def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
