@@ -190,7 +190,7 @@ def choose_classes(
 
 def _gains_of_yes(metric: Metric, yes: Tensor, members: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The metric of decisions ``(draws, ..., n)``, and how much better it is if each item says yes, not no."""
-    counts = torch.stack(count(yes, members.unsqueeze(1), weight)).unsqueeze(-1)
+    counts = count(yes, members.unsqueeze(1), weight).unsqueeze(-1)
     values = flipped(metric, counts, 1.0 if weight is None else weight)
     gains = values[:4] - values[2:]
     said_no, said_yes = torch.where(members[0], gains[::2], gains[1::2])

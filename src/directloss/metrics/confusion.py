@@ -42,15 +42,15 @@ def members(target: Tensor, mask: Tensor | None = None) -> Tensor:
     return both if mask is None else both & mask
 
 
-def count(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Counts:
-    """Count the decisions ``(..., n)`` over the last dimension, in float64 where the device has it: four of ``(...)``.
+def count(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Tensor:
+    """`Counts` of decisions ``(..., n)`` as one tensor ``(4, ...)``, in float64 where the device has it.
 
     Examples:
-        >>> count(torch.tensor([True, False, True]), members(torch.tensor([1, 1, 0]))).fp
-        tensor(1., dtype=torch.float64)
+        >>> count(torch.tensor([True, False, True]), members(torch.tensor([1, 1, 0])))
+        tensor([1., 1., 1., 0.], dtype=torch.float64)
     """
     cells = torch.stack((yes, ~yes)).unsqueeze(1) & members
-    return Counts(*precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1))
+    return precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1)
 
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -75,9 +75,8 @@ class PositionMetric:
 
 
 def _total_of_first(values: Tensor, P: Tensor) -> Tensor:
-    """The sum of the first P values; 1 in place of 0, as it is a divisor."""
-    sums = pad(values.cumsum(-1), (1, 0))[P.long().clamp(max=values.shape[-1])]
-    return torch.where(sums > 0, sums, 1.0)
+    """The sum of the first P values, at least of one: it is a divisor, and the first value is positive."""
+    return values.cumsum(-1)[P.long().clamp(1, values.shape[-1]) - 1]
 
 
 def _ranks(P: Tensor, size: int) -> Tensor:

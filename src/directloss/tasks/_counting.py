@@ -86,7 +86,7 @@ class CountTask(PaddedTask):
         plain, shape = self.infer(scores, target, mask), scores.shape
         rows = scores.cpu().reshape(-1, shape[-1])
         sides = members(target, mask).cpu().expand(2, *shape).reshape(2, *rows.shape)
-        counts = torch.stack(count(rows > 0, sides))
+        counts = count(rows > 0, sides)
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").expand(shape[:-1]).reshape(-1).numpy()
         judge = flips.Judge(self._array_loss, self.line, self.monotone, sign)
         flipped = torch.from_numpy(flips.best_flips(rows.numpy(), sides.numpy(), counts.numpy(), steps, judge))
