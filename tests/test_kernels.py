@@ -21,6 +21,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import kernels
+from directloss.metrics.confusion import members
 from directloss.metrics.ranking import relevance, tensor_losses
 from directloss.task import Task
 from directloss.tasks import PartialAUC, PrecisionAtK, PrecisionAtRecall, RecallAtFPR, RecallAtK, get
@@ -204,24 +205,25 @@ def table_of_choices(scores: Tensor, target: Tensor, task: RankingTask, epsilon:
 def test_augmented_rankings_of_long_lists_are_best(kind: str, dtype: torch.dtype, generator: torch.Generator) -> None:
     """Beyond enumeration: ranges of all lengths, windows of many words, lists of different lengths with padding."""
     for name, task in TASKS.items():
-        scores, target = draw_lists(100, kind, dtype, generator)
+        scores, target, mask = draw_lists(100, kind, dtype, generator)
         epsilon = 10 ** (3 * torch.rand(3, generator=generator) - 2)
         for sign in SIGNS:
-            output = task.augmented(scores, target, epsilon, sign)
-            metric = task.metric.best(*(1.0 * (target == y).sum(-1).double() for y in (1, 0)), 100)
-            found = task.score(scores.double(), output) - sign * epsilon * (metric - task.loss(output, target))
+            output = task.augmented(scores, target, epsilon, sign, mask)
+            metric = task.metric.best(*members(target, mask).sum(-1).double(), 100)
+            found = task.score(scores.double(), output) - sign * epsilon * (metric - task.loss(output, target, mask))
             for row in range(3):
-                shift = float(scores[row, target[row] >= 0].double().mean())  # F looks at differences alone
-                alone = scores[row].double() - shift
-                wanted = table_of_choices(alone, target[row], task, float(epsilon[row]), sign)
+                alone, labels = scores[row, mask[row]].double(), target[row, mask[row]]
+                alone = alone - alone.mean()  # F looks at differences alone
+                wanted = table_of_choices(alone, labels, task, float(epsilon[row]), sign)
                 assert float(found[row]) == pytest.approx(wanted, rel=1e-9, abs=1e-9), (name, sign, row)
 
 
-def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Three lists with padding, from few to many relevant items."""
+def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Three lists from few to many relevant items, and the mask of their padding."""
     scores = torch.stack([draw_scores(n, kind, generator) for _ in range(3)]).to(dtype)
     target = (torch.rand(3, n, generator=generator) < torch.tensor([[0.05], [0.5], [0.9]])).long()
-    return scores, torch.where(torch.rand(3, n, generator=generator) < 0.2, -1, target)
+    mask = torch.rand(3, n, generator=generator) < 0.8
+    return scores * mask, target * mask, mask
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -230,28 +232,31 @@ def draw_lists(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator
 def test_lists_of_every_length_are_sorted(n: int, kind: str, dtype: torch.dtype, generator: torch.Generator) -> None:
     """By numpy and by digits, of float32 and of float64, which is sorted twice."""
     task = TASKS["ap"]
-    scores, target = draw_lists(n, "plain" if kind == "outlier" else kind, dtype, generator)
-    scores[:, 0] = 1e30 if kind == "outlier" else scores[:, 0]
-    found = kernels.solve_rankings(scores, target, task.metric.tables(target), above="predicted", check_values=False)
-    alone = kernels.solve_rankings(scores, target, task.metric.tables(target), check_values=False)
+    scores, target, mask = draw_lists(n, "plain" if kind == "outlier" else kind, dtype, generator)
+    scores[:, 0] = 1e30 * mask[:, 0] if kind == "outlier" else scores[:, 0]
+    tables = task.metric.tables(target)
+    found = kernels.solve_rankings(scores, target, tables, mask=mask, above="predicted")
+    alone = kernels.solve_rankings(scores, target, tables, mask=mask)
     assert torch.equal(alone.loss, found.loss)
-    torch.testing.assert_close(found.loss, tensor_losses(task.metric, scores, relevance(target)).to(dtype))
-    pairs = (scores[..., None, :] > scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
-    ties = (scores[..., None, :] == scores[..., None]) & (target[..., None, :] + target[..., None] == 1)
-    low, high = (part.sum(-1) for part in (pairs, pairs | ties))
-    assert ((low <= found.above) & (found.above <= high))[target >= 0].all()
+    torch.testing.assert_close(found.loss, tensor_losses(task.metric, scores, relevance(target, mask)).to(dtype))
+    others = (target[..., None, :] + target[..., None] == 1) & mask[..., None, :]
+    pairs, ties = (scores[..., None, :] > scores[..., None]), (scores[..., None, :] == scores[..., None])
+    low, high = ((part & others).sum(-1) for part in (pairs, pairs | ties))
+    assert ((low <= found.above) & (found.above <= high))[mask].all()
+    assert not found.above[~mask].any()
 
 
 def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
-    """The same labels for several draws, whether they are stored once or many times."""
-    scores, target = draw_lists(30, "tied", torch.float32, generator)
+    """The same labels and mask for several draws, whether they are stored once or many times."""
+    scores, target, mask = draw_lists(30, "tied", torch.float32, generator)
     draws = scores + torch.randn(5, *scores.shape, generator=generator)
     weights = TASKS["ap"].metric.tables(target)
     once, many = (
-        kernels.solve_rankings(
-            draws, labels, weights, epsilon=torch.tensor([0.1, 1.0, 3.0]), signs=(1,), check_values=False
+        kernels.solve_rankings(draws, labels, weights, mask=real, epsilon=torch.tensor([0.1, 1.0, 3.0]), signs=(1,))
+        for labels, real in (
+            (target.expand(5, -1, -1), mask.expand(5, -1, -1)),
+            (target.repeat(5, 1, 1), mask.repeat(5, 1, 1)),
         )
-        for labels in (target.expand(5, -1, -1), target.repeat(5, 1, 1))
     )
     assert torch.equal(once.loss, many.loss)
     assert once.gradient is not None
@@ -259,7 +264,7 @@ def test_labels_are_repeated_over_draws(generator: torch.Generator) -> None:
     assert torch.equal(once.gradient, many.gradient)
     with pytest.raises(dl.DirectLossError, match=r"it is 7 at index \[0, 1, 2\]"):
         kernels.solve_rankings(
-            draws, torch.where(torch.arange(90).view(3, 30) == 32, 7, target.clamp(min=0)).expand(5, -1, -1), weights
+            draws, torch.where(torch.arange(90).view(3, 30) == 32, 7, target).expand(5, -1, -1), weights
         )
 
 

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernels": {"_checks", "_dynamo"},
     "metrics": {"_checks", "kernels"},
     "noise": {"_checks", "_dynamo"},
-    "moves": {"_checks", "kernels"},
+    "moves": {"_checks", "kernels", "metrics"},
     "task": {"_checks", "noise"},
     "_registry": {"_checks", "task"},
     "_problem": {"_checks", "_registry", "task"},

@@ -217,7 +217,7 @@ def test_the_curvature_is_the_second_difference() -> None:
         places = noisy[0].repeat(3, 1)
         places[:, d] = scores[d] + torch.tensor([1.0, 0.0, -1.0])
         high, here, low = (value(one) for one in places)
-        wanted.append(-(high - 2 * here + low))
+        wanted.append(high - 2 * here + low)
     torch.testing.assert_close(found, torch.tensor(wanted).double())
 
 

@@ -37,7 +37,7 @@ from directloss.direct import DirectLoss, direct_loss
 from directloss.surrogates import hinge_loss, perceptron_loss
 from directloss_repro import PAPER_METHODS
 from directloss_repro.ablations import Ablation
-from directloss_repro.data.keypoints import bumps, pixel_labels, visible
+from directloss_repro.data.keypoints import bumps, pixel_labels, pixel_mask, visible
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -146,7 +146,13 @@ class Method:
         )
         if self.task != "pckh":
             return relaxed
-        return lambda heatmaps, target: relaxed(heatmaps, pixel_labels(target, heatmaps.shape[-2:]))
+
+        def loss(heatmaps: Tensor, target: Tensor) -> Tensor:
+            size = heatmaps.shape[-2:]
+            value: Tensor = relaxed(heatmaps, pixel_labels(target, size), pixel_mask(target, size))
+            return value
+
+        return loss
 
     def _anchoring(self, number: int) -> Ablation:
         return Ablation(

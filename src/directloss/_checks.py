@@ -26,9 +26,6 @@ from directloss._errors import DirectLossWarning as DirectLossWarning
 from directloss._errors import fail as fail
 from directloss._errors import near as near
 
-IGNORE = -1
-"""The label of padding inside the library; users pass a ``mask``."""
-
 REDUCTIONS = ("mean", "sum", "none")
 
 HEAVIEST = 1e30
@@ -117,7 +114,7 @@ def check_classes(target: Tensor, classes: int) -> None:
     if bool(bad.any()):
         value, rule = target[bad][0].item(), f"must hold class indices from 0 to {classes - 1}"
         hint = 'For one logit per row, squeeze(-1) the scores and use "error".' if classes == 1 else ""
-        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, IGNORE) or hint)
+        fail("target", rule, f"{value} at {bad.nonzero()[0].tolist()}", _hint_of_ignored(value, -1) or hint)
 
 
 def check_no_column(scores: object, target: object) -> None:
@@ -142,6 +139,14 @@ def check_mask(mask: object, shape: torch.Size, what: str, argument: str = "mask
     if mask.shape != shape:
         fail(argument, f"must have the shape of {what}, {tuple(shape)}", f"of shape {tuple(mask.shape)}")
     return mask
+
+
+def blank(scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores and labels with padding set to zero, so that its content, NaN included, is not checked and does not leak
+    into a gradient.
+    """
+    shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
+    return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target))
 
 
 def check_weight(weight: object, shape: torch.Size, what: str, check_values: bool = True) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from directloss._checks import (
-    IGNORE,
     REDUCTIONS,
+    blank,
     check_choice,
     check_mask,
     check_scores,
@@ -22,20 +22,15 @@ from directloss._checks import (
     warn_once,
 )
 from directloss._registry import as_task
-from directloss.task import Task
+from directloss.task import PaddedTask, Task
 
 Dim = int | Sequence[int]
-SIGNED = {
-    torch.uint8: torch.int16,
-    torch.uint16: torch.int32,
-    torch.uint32: torch.int64,
-    torch.uint64: torch.int64,
-}
-"""Signed replacements for unsigned dtypes, which cannot hold -1, the label of padding."""
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Dtypes that most operations lack."""
 
 
 class Problem(NamedTuple):
-    """A batch of problems in canonical form: the dimensions of one problem last, padding labelled `IGNORE`."""
+    """A batch of problems in canonical form: the dimensions of one problem last, scores and labels 0 in padding."""
 
     task: Task
     scores: Tensor
@@ -57,6 +52,11 @@ class Problem(NamedTuple):
     def dtype(self) -> torch.dtype:
         """The dtype of the gradient."""
         return self.scores.dtype if self.given is None else self.given
+
+    @property
+    def padding(self) -> dict[str, Tensor]:
+        """The mask as an argument of the methods of a `PaddedTask`; nothing for others."""
+        return {} if self.mask is None else {"mask": self.mask}
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -82,9 +82,11 @@ class Problem(NamedTuple):
 
         A target shared by all problems, as some user-defined losses have, is shared by the draws as well.
         """
-        shared = self.target.shape[: len(self.batch_shape)] != self.batch_shape
-        target = self.target if shared else self.target.expand(scores.shape[0], *self.target.shape)
-        return self._replace(scores=scores, target=target, check_values=False, given=self.dtype)
+        target, mask = self.target, self.mask
+        if target.shape[: len(self.batch_shape)] == self.batch_shape:
+            target = target.expand(scores.shape[0], *target.shape)
+            mask = None if mask is None else mask.expand(target.shape)
+        return self._replace(scores=scores, target=target, mask=mask, check_values=False, given=self.dtype)
 
     def check_one_each(self, values: Tensor, what: str) -> None:
         """Raise unless there is one number per problem."""
@@ -96,11 +98,9 @@ class Problem(NamedTuple):
         """How much each problem counts in the reduced loss, shape ``b``, or one number for all: among the problems that
         count, and among all of them.
         """
-        every = self.weight
-        own = every
+        own = every = self.weight
         if counted is not None:
-            shown = counted.to(result_type(self.scores))
-            own = shown if every is None else shown * every
+            own = counted.to(result_type(self.scores)) if every is None else counted * every
         if reduction != "mean" or (every is None and not self.batch_shape):  # the mean of one problem is its loss
             return 1.0 if own is None else own, 1.0 if every is None else every
         count = self.batch_shape.numel()
@@ -181,44 +181,33 @@ def prepare(
     scores, target, mask, weight = arrange(task, task.event_dims, scores, target, mask, weight, dim)
     if target.is_complex():
         fail("target", "must hold real labels", target.dtype)
-    if target.dtype in SIGNED:
-        target = target.to(SIGNED[target.dtype])
-    shown, asked = None, check_values
+    if target.dtype in UNSIGNED:
+        target = target.long()
+    shown = item_weight = None
     batch_shape = scores.shape[: scores.dim() - task.event_dims]
-    item_weight: Tensor | None = None
+    if mask is not None:
+        mask = _check_padding(task, scores, target, mask)
     if weight is not None:
         weight = check_tensor("weight", weight)
         if weight.shape != batch_shape and weight.shape == target.shape:
-            item_weight, weight = weight, None
-            if task.defaults.mask:  # an item without weight is hidden altogether
-                shows = item_weight.ne(0)
-                mask = shows if mask is None else check_mask(mask, target.shape, "target") & shows
+            item_weight, weight = precise(weight.detach()), None
+            if isinstance(task, PaddedTask):  # an item without weight is hidden altogether
+                mask = item_weight.ne(0) if mask is None else mask & item_weight.ne(0)
+                item_weight = torch.where(mask, item_weight, 0.0)
+            check_weight(item_weight, item_weight.shape, "item", check_values)
+        elif weight.shape != batch_shape and task.target_dims:
+            one_each = f"one weight per problem, shape {tuple(batch_shape)}, or per item, shape {tuple(target.shape)}"
+            fail("weight", f"must hold {one_each}", f"of shape {tuple(weight.shape)}")
         else:
-            if weight.shape != batch_shape and task.target_dims:
-                one_each = (
-                    f"one weight per problem, shape {tuple(batch_shape)}, or per item, shape {tuple(target.shape)}"
-                )
-                fail("weight", f"must hold {one_each}", f"of shape {tuple(weight.shape)}")
-            scores, weight, shown = weigh(scores, weight, task.event_dims, check_values)
-            if task.target_dims == 0 and target.shape == shown.shape:
-                target = torch.where(shown, target, torch.zeros_like(target))
+            weight = check_weight(weight, batch_shape, "problem", check_values)
+    if mask is not None and task.target_dims == 0:  # whole problems
+        weight, mask = mask if weight is None else torch.where(mask, weight, 0), None
+    if weight is not None:
+        scores, weight, shown = weigh(scores, weight, task.event_dims)
+        if task.target_dims == 0 and target.shape == shown.shape:
+            target = torch.where(shown, target, torch.zeros_like(target))
     if mask is not None:
-        scores, target, mask = _blank_padding(task, scores, target, mask)
-        # Checked before padding gets its label, so that a user's own -1 raises.
-        task.check(scores, target, check_values)
-        check_values = False
-    if item_weight is not None:
-        item_weight = precise(item_weight.detach())
-        if mask is not None:
-            item_weight = torch.where(mask, item_weight, 0.0)
-        check_weight(item_weight, item_weight.shape, "item", asked)
-    if mask is not None:
-        if task.target_dims == 0:
-            hidden = mask.to(result_type(scores))
-            weight, shown = hidden if weight is None else hidden * weight, mask if shown is None else mask & shown
-            mask = None
-        else:
-            target = torch.where(mask, target, IGNORE)
+        scores, target = blank(scores, target, mask)
     return Problem(task, scores, target, weight, check_values, shown, mask, item_weight=item_weight)
 
 
@@ -258,20 +247,11 @@ def arrange(
     return scores, target, mask, weight
 
 
-def weigh(scores: Tensor, weight: Tensor, event_dims: int, check_values: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def weigh(scores: Tensor, weight: Tensor, event_dims: int) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (0 in problems without weight, which hides them), weights, and which problems have one."""
-    shape = scores.shape[: scores.dim() - event_dims]
-    weight = check_weight(weight, shape, "problem", check_values).to(result_type(scores))
     shown = weight > 0
-    return torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0), weight, shown
-
-
-def blank(scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores and labels with padding set to zero, so that its content, NaN included, is not checked and does not leak
-    into a gradient.
-    """
-    shown = mask.reshape(mask.shape + (1,) * (scores.dim() - mask.dim()))
-    return torch.where(shown, scores, 0.0), torch.where(mask, target, torch.zeros_like(target))
+    hidden = torch.where(shown.reshape(*shown.shape, *(1,) * event_dims), scores, 0.0)
+    return hidden, weight.to(result_type(scores)), shown
 
 
 def _events_last(
@@ -300,21 +280,12 @@ def _events_last(
     return last("scores", scores), last("target", target), None if mask is None else last("mask", mask), weight
 
 
-def _blank_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`blank`, for a mask in the shape of the target, or of the problems if each has a single label."""
-    if task.target_dims > 0 and not task.defaults.mask:
-        fail(
-            "mask",
-            f"must be left out: parts of {task!r} cannot be padding",
-            "given",
-            "Leave out whole problems with weight=0."
-            if scores.dim() > task.event_dims
-            else "Let the task leave them out.",
-        )
+def _check_padding(task: Task, scores: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """A mask in the shape of the target, or of the problems if each has a single label."""
+    batch_shape = scores.shape[: scores.dim() - task.event_dims]
     if task.target_dims == 0:
-        mask = check_mask(mask, scores.shape[: scores.dim() - task.event_dims], "the problems")
-    else:
-        mask = check_mask(mask, target.shape, "target")
-    if target.dtype == torch.bool:
-        target = target.to(torch.int8)
-    return *blank(scores, target, mask), mask
+        return check_mask(mask, batch_shape, "the problems")
+    if not isinstance(task, PaddedTask):
+        hint = "Leave out whole problems with weight=0." if batch_shape else "Let the task leave them out."
+        fail("mask", f"must be left out: parts of {task!r} cannot be padding", "given", hint)
+    return check_mask(mask, target.shape, "target")

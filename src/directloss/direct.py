@@ -235,7 +235,7 @@ def _inferred(problem: Problem, settings: Settings, reduction: str, check_values
         return problem.reduce(inferred.losses, reduction, inferred.counted, warn=check_values)
     surrogate, share = inferred.surrogate, settings.share_for(task)
     if share:
-        likelihood = task.likelihood(problem.scores, problem.target)
+        likelihood = task.likelihood(problem.scores, problem.target, **problem.padding)
         if likelihood is not None and likelihood.requires_grad:
             problem.check_one_each(likelihood, "task.likelihood")
             surrogate = surrogate + share * likelihood
@@ -306,7 +306,7 @@ def _values(problem: Problem) -> tuple[Tensor, Tensor | None]:
         losses, _, _, counted, _ = mover.expected(problem.scores, problem.target, request)
     else:
         losses, counted, *_ = theorem.estimate(problem, 1.0, (1,), Noise(0.0, 1, None))
-    return problem.task.value(losses, problem.target), counted
+    return problem.task.value(losses, problem.target, **problem.padding), counted
 
 
 class DirectLoss(TaskLoss):

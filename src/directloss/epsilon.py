@@ -25,6 +25,6 @@ def automatic(problem: Problem, noise: float | Tensor) -> float | Tensor:
     if not isinstance(noise, Tensor) and noise == 0:
         own = task.noise_scale(scores)
         noise = task.defaults.noise if own is None else own
-    step = REACH * noise * task.unit_epsilon(scores, problem.target)
+    step = REACH * noise * task.unit_epsilon(scores, problem.target, **problem.padding)
     # Finite even for huge scores.
     return step.clamp(max=torch.finfo(step.dtype).max) if isinstance(step, Tensor) else step

@@ -39,8 +39,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from directloss._checks import precise
 from directloss.kernels import spread_evenly
+from directloss.metrics.confusion import count
 
 Worth = Callable[[Tensor, Tensor], Tensor]
 """``m(C, N)``, in the shape of its arguments."""
@@ -63,28 +63,32 @@ class Lists(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """How the metric changes as each item moves, averaged over draws, ``(..., n)``."""
+    """How the loss, minus the metric, changes as each item moves, averaged over draws, ``(..., n)``."""
 
     value: Tensor
     """The metric without noise, ``(..., 1)``; equal scores are spread evenly (if all items have the same size)."""
     slope: Tensor
-    """The gradient of the expected metric."""
+    """The gradient of the expected loss."""
     curvature: Tensor | None = None
-    """The second difference ``[M(s_d + h) - 2 M(s_d) + M(s_d - h)] / h^2``."""
+    """The second difference ``-[M(s_d + h) - 2 M(s_d) + M(s_d - h)] / h^2``."""
 
 
-def move_items(lists: Lists, scores: Tensor, noisy: Tensor, width: float, curvature: bool = False) -> Moved:
-    """The metric of ranked lists, and the gradient of the expected metric.
+def move_items(
+    lists: Lists, scores: Tensor, noisy: Tensor, width: float, mask: Tensor | None = None, curvature: bool = False
+) -> Moved:
+    """The metric of ranked lists, and the gradient of the expected loss.
 
     Args:
         lists: the lists ``(..., n)`` and their metric.
-        scores: without noise, ``(..., n)``; padding is minus infinity.
+        scores: without noise, ``(..., n)``.
         noisy: the perturbed scores, ``(draws, ..., n)``, not farther than ``width`` from the scores.
         width: the half-width h of the noise.
+        mask: True for real items, ``(..., n)``; the others go below all real ones.
         curvature: whether to compute the second difference as well.
     """
     # The first draw has no noise. Its window is a point, and the ends are those of the items with the same score.
     negated = -torch.cat((scores.unsqueeze(0), noisy))
+    negated = negated if mask is None else torch.where(mask, negated, torch.inf)
     ordered, order = negated.sort(dim=-1)
     centre = negated[:1].expand_as(order).gather(-1, order)
     top, bottom = (torch.cat((centre[:1], centre[1:] + shift)) for shift in (-width, width))
@@ -96,9 +100,9 @@ def move_items(lists: Lists, scores: Tensor, noisy: Tensor, width: float, curvat
     sizes = lists.sizes.unsqueeze(1).expand(2, *order.shape).gather(-1, order.expand(2, *order.shape))
     gain = sizes[0] if lists.gain is None else lists.gain.expand_as(order).gather(-1, order)
     here, up, down = _heights(lists, gain, sizes, torch.unflatten(torch.stack(ends), 0, (2, -1)))
-    moved = [(up[0] - down[0], 2 * width)]
+    moved = [(down[0] - up[0], 2 * width)]
     if curvature:
-        moved.append((up[0] + down[0] - 2 * (up[1] + down[1] - here), width**2))
+        moved.append((2 * (up[1] + down[1] - here) - up[0] - down[0], width**2))
     # Back to the order of the input, which overwrites every entry.
     parts = (negated.scatter(-1, order, part.to(negated.dtype))[1:].mean(0) / (by * lists.z) for part, by in moved)
     return Moved(here[0].sum(-1, keepdim=True) / lists.z, *parts)
@@ -186,7 +190,8 @@ def choose_classes(
 
 def _gains_of_yes(metric: Metric, yes: Tensor, members: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The metric of decisions ``(draws, ..., n)``, and how much better it is if each item says yes, not no."""
-    values = flipped(metric, confusion(yes, members, weight).unsqueeze(-1), 1.0 if weight is None else weight)
+    counts = count(yes, members.unsqueeze(1), weight).unsqueeze(-1)
+    values = flipped(metric, counts, 1.0 if weight is None else weight)
     gains = values[:4] - values[2:]
     said_no, said_yes = torch.where(members[0], gains[::2], gains[1::2])
     return values[2, ..., 0], torch.where(yes, said_yes, said_no)
@@ -207,14 +212,6 @@ def flipped(metric: Metric, counts: Tensor, weight: Tensor | float = 1.0) -> Ten
         (tn, less[3], tn, tn, tn, more[3]),
     )
     return metric(*torch.unflatten(torch.stack([one for table in tables for one in table]), 0, (4, 6)))
-
-
-def confusion(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Tensor:
-    """True and false positives, false and true negatives of decisions ``(draws, ..., n)``: ``(4, draws, ...)``, float64
-    where there is one.
-    """
-    cells = torch.stack((yes, ~yes)).unsqueeze(1) & members.unsqueeze(1)
-    return precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1)
 
 
 def divided(values: Tensor, noise: float) -> Tensor:

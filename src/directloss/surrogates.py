@@ -78,18 +78,18 @@ def _loss(problem: Problem, epsilon: float | Tensor | str | None, reduction: str
     """The hinge or, without epsilon, the perceptron."""
     problem.refuse_item_weight()
     problem.check()
-    task, scores, target = problem.task, problem.scores, problem.target
+    task, scores, target, padding = problem.task, problem.scores, problem.target, problem.padding
     charge: float | Tensor = 0.0
     with torch.no_grad():
         if epsilon is None:
-            output = task.infer(scores.detach(), target)
+            output = task.infer(scores.detach(), target, **padding)
         else:
             given = check_epsilon(epsilon, problem.batch_shape, check_values)
             margin = epsilons.automatic(problem, noise=0.0) if given is None else given
-            output = task.augmented(scores.detach(), target, margin, +1)
-            charge = margin * task.loss(output, target)
-    losses = task.score(scores, output) - task.score(scores, task.truth(target)) + charge
-    return problem.reduce(losses, reduction, task.counted(target), check_values)
+            output = task.augmented(scores.detach(), target, margin, +1, **padding)
+            charge = margin * task.loss(output, target, **padding)
+    losses = task.score(scores, output) - task.score(scores, task.truth(target, **padding)) + charge
+    return problem.reduce(losses, reduction, task.counted(target, **padding), check_values)
 
 
 class HingeLoss(TaskLoss):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -16,6 +16,9 @@ from directloss.noise import Noise
 
 Output = Any
 """What a task predicts: a tensor, a tuple of tensors, or any object."""
+Mask: TypeAlias = Tensor | None
+"""True for real items and False for padding, in the shape of the target; None if all are real. Scores and labels of
+padding are 0."""
 
 
 class Estimate(NamedTuple):
@@ -30,8 +33,7 @@ class Estimate(NamedTuple):
     """The weights of items, in the shape of the target (float64, finite, not negative, 0 for padding)."""
     flips: tuple[float, float] = (0.0, 0.0)
     """The share of the negatives that are labelled positive, and of the positives labelled negative."""
-    mask: Tensor | None = None
-    """True for real items and False for padding, in the shape of the target; None if all are real."""
+    mask: Mask = None
     check_values: bool = False
     """Whether scores and labels still need to be checked."""
     curvature: bool = False
@@ -70,8 +72,7 @@ class Solve(NamedTuple):
     """Whether to compute the gradient, or only the losses."""
     noisy: Tensor | None = None
     """Perturbed scores ``(draws, *scores.shape)`` to average the gradient over; None for the scores themselves."""
-    mask: Tensor | None = None
-    """As in `Estimate`."""
+    mask: Mask = None
     check_values: bool = False
     """Whether scores and labels still need to be checked."""
 
@@ -101,9 +102,6 @@ class Defaults:
     density: str = "gumbel"
     """The distribution of the noise, see `directloss.noise`: ``"uniform"`` for rankings, ``"logistic"`` where each
     score is compared with 0, otherwise ``"gumbel"``."""
-    mask: bool = False
-    """Whether the items of a problem may be padding, for which the target then holds -1 inside of the library. If not,
-    only whole problems can be masked."""
     graphs: bool = True
     """Whether a graph can hold `Moves.expected`."""
     no_flips: str = "there is no exact correction of this metric for wrong labels"
@@ -214,6 +212,29 @@ class Task(ABC):
         return f"{type(self).__name__}()"
 
 
+class PaddedTask(Task):
+    """A task whose problems may have padding: all its methods with a target, except `check`, also take the mask.
+
+    It is only passed if there is one. Of other tasks only whole problems can be masked, which they never see.
+    """
+
+    def infer(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Output:
+        return self.predict(scores)
+
+    def counted(self, target: Tensor, mask: Mask = None) -> Tensor | None:
+        """Problems with at least one real item."""
+        return None if mask is None else mask.any(-1)
+
+    def value(self, losses: Tensor, target: Tensor, mask: Mask = None) -> Tensor:
+        return super().value(losses, target)
+
+    def unit_epsilon(self, scores: Tensor, target: Tensor, mask: Mask = None) -> float | Tensor:
+        return super().unit_epsilon(scores, target)
+
+    def likelihood(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Tensor | None:
+        return super().likelihood(scores, target)
+
+
 METHODS = ("predict", "augmented", "truth", "loss", "score")
 OPTIONAL = [
     *(name for name in vars(Task) if not name.startswith("_") and name not in METHODS), "expected", "fused"
@@ -234,7 +255,6 @@ class ForeignTask(Task):
         for name in OPTIONAL:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
-        self.defaults = replace(self.defaults, mask=False)  # it never sees padding
         if not hasattr(inner, "likelihood"):
             self.defaults = replace(self.defaults, likelihood=0.0)
 

@@ -90,23 +90,23 @@ def _theorem(
     problem: Problem, epsilon: float | Tensor, signs: tuple[int, ...], gradient: bool, value: bool
 ) -> Inferred:
     """Eq. (2) through the five methods of the task; autograd differentiates F."""
-    task, scores, target = problem.task, problem.scores, problem.target
+    task, scores, target, padding = problem.task, problem.scores, problem.target, problem.padding
     # Also the dtype of the gradient of F: at least as precise as the scores.
     dtype = torch.promote_types(scores.dtype, torch.float32)
     losses, predicted = torch.zeros(problem.batch_shape, dtype=dtype, device=scores.device), None
     with torch.no_grad():
         fixed = scores.detach()
         if value or len(signs) == 1:  # a difference of both signs needs no third inference
-            predicted = task.infer(fixed, target)
+            predicted = task.infer(fixed, target, **padding)
         if value:
-            losses = task.loss(predicted, target).to(dtype)
+            losses = task.loss(predicted, target, **padding).to(dtype)
     problem.check_one_each(losses, "task.loss")
-    counted = task.counted(target)
+    counted = task.counted(target, **padding)
     if not gradient:
         learns = torch.is_grad_enabled() and not scores.requires_grad and task.score(scores, predicted).requires_grad
         return Inferred(losses, counted, learns=learns)
     with torch.no_grad():
-        direct = [task.augmented(fixed, target, epsilon, sign) for sign in signs]
+        direct = [task.augmented(fixed, target, epsilon, sign, **padding) for sign in signs]
     # Half-precision gradients are summed in float32 and rounded once.
     scores = scores.to(losses.dtype)
     # Away from y_+ or towards y_-, starting at y_w; with both signs, from y_+ to y_-.

@@ -23,10 +23,10 @@ def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def outputs(metric: Metric) -> Callable[[Tensor, Tensor], Iterable[tuple[float, float]]]:
-    """(F, L) of every selection; items labelled -1 are padding and never selected."""
+    """(F, L) of every selection."""
 
     def every(scores: Tensor, target: Tensor) -> Iterable[tuple[float, float]]:
-        items = [(s, t) for s, t in zip(scores.tolist(), target.tolist(), strict=True) if t >= 0]
+        items = list(zip(scores.tolist(), target.tolist(), strict=True))
         for chosen in product((0, 1), repeat=len(items)):
             pairs = [(y, t) for y, (_, t) in zip(chosen, items, strict=True)]
             f = sum(s for y, (s, _) in zip(chosen, items, strict=True) if y) / max(len(items), 1)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from directloss_repro.data import Part, labelled_images
 from directloss_repro.data.cifar import read_cifar
-from directloss_repro.data.keypoints import bumps, pixel_labels, turn_and_scale, visible
+from directloss_repro.data.keypoints import bumps, pixel_labels, pixel_mask, turn_and_scale, visible
 from directloss_repro.data.labelled_images import crop_and_flip, identify, recognise, split_classes, zeros_against_rest
 from directloss_repro.data.poses import NECK, POSES, TOP, Person, as_part, find_poses, read_persons, recognise_poses
 
@@ -181,7 +181,7 @@ def test_pixel_labels_and_bumps() -> None:
     target = torch.tensor([[[2.0, 1.0, 1.0], [0.0, 0.0, 0.0]]])
     labels = pixel_labels(target, (4, 5))
     assert labels[0, 0].nonzero().tolist() == [[0, 2], [1, 1], [1, 2], [1, 3], [2, 2]]
-    assert bool((labels[0, 1] == -1).all())
+    assert pixel_mask(target, (4, 5)).all((-2, -1)).tolist() == [[True, False]]
     assert visible(target).tolist() == [[True, False]]
     bump = bumps(torch.tensor([[5.4, 4.6, 1.0]]), 1.0, (11, 11))[0]
     assert bump.argmax() == 5 * 11 + 5

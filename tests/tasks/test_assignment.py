@@ -28,8 +28,8 @@ def test_every_row_gets_a_column_of_its_own() -> None:
     task = Assignment()
     for output in (
         task.predict(scores),
-        task.augmented(scores, target, 5.0, +1),
-        task.augmented(scores, target, 5.0, -1),
+        task.augmented(scores, target, 5.0, +1).labels,
+        task.augmented(scores, target, 5.0, -1).labels,
     ):
         assert output.shape == (20, 6)
         assert all(len(set(row)) == 6 for row in output.tolist())
@@ -43,8 +43,8 @@ def test_loss_is_the_share_of_wrong_rows() -> None:
 def test_a_large_epsilon_finds_the_truth_or_its_opposite() -> None:
     scores, target = draw(10, 3, 5)
     task = Assignment()
-    assert torch.equal(task.augmented(scores, target, 1000.0, -1), target)
-    assert not (task.augmented(scores, target, 1000.0, +1) == target).any()
+    assert torch.equal(task.augmented(scores, target, 1000.0, -1).labels, target)
+    assert not (task.augmented(scores, target, 1000.0, +1).labels == target).any()
 
 
 @pytest.mark.parametrize("loss", [theorem, dl.hinge_loss, dl.perceptron_loss])

@@ -138,14 +138,14 @@ def test_cost_matrix_and_cost_function_agree() -> None:
 
 
 def test_unit_epsilon_is_one_over_the_largest_cost() -> None:
-    scores, target = torch.randn(2, 4, 3), torch.tensor([[0, 1, 2, -1], [2, -1, -1, -1]])
+    scores, target = torch.randn(2, 4, 3), torch.tensor([[0, 1, 2, 3], [2, 3, 3, 3]])
     half = (1 - torch.eye(3)) / 2
     assert Chain().unit_epsilon(scores, target) == 1
     assert Chain(cost=half).unit_epsilon(scores, target) == 2
     assert Chain(cost=0 * half).unit_epsilon(scores, target) == 1
     # A function may tell problems apart; what it says of padding does not count.
     table = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.1, 0.1, 0.0], [9.0, 9.0, 9.0]])
-    found = Chain(cost=lambda labels: table[labels]).unit_epsilon(scores, target)
+    found = Chain(cost=lambda labels: table[labels]).unit_epsilon(scores, target, mask=target < 3)
     torch.testing.assert_close(found, torch.tensor([2.0, 10.0]))
 
 
@@ -155,8 +155,8 @@ def test_one_wrong_label_bridges_the_unit() -> None:
     for cost in (None, 4 * (1 - torch.eye(2))):
         task = Chain(cost=cost)
         unit = task.unit_epsilon(scores, target)
-        assert task.augmented(scores, target, 0.99 * unit, +1).tolist() == [0, 0, 0]
-        assert task.augmented(scores, target, 1.01 * unit, +1).tolist() == [1, 0, 0]
+        assert task.augmented(scores, target, 0.99 * unit, +1).labels.tolist() == [0, 0, 0]
+        assert task.augmented(scores, target, 1.01 * unit, +1).labels.tolist() == [1, 0, 0]
 
 
 def test_repr() -> None:
@@ -225,9 +225,9 @@ def test_the_likelihood_is_that_of_a_conditional_random_field() -> None:
     draw = torch.Generator().manual_seed(1)
     scores = torch.randn(2, 4, 3, dtype=torch.float64, generator=draw)
     transitions = torch.randn(3, 3, dtype=torch.float64, generator=draw).requires_grad_()
-    target = torch.tensor([[0, 2, 1, 1], [2, 0, 1, -1]])
+    target, mask = torch.tensor([[0, 2, 1, 1], [2, 0, 1, 0]]), torch.arange(4) < torch.tensor([[4], [3]])
     task = Chain(transitions)
-    found = task.likelihood(scores, target)
+    found = task.likelihood(scores, target, mask)
     assert found is not None
     for problem, length in enumerate((4, 3)):
         every = torch.tensor(list(product(range(3), repeat=length)))

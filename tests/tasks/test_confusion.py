@@ -23,10 +23,12 @@ TIGHT = 1e-12  # float64, sums of some dozens of numbers of order one
 NAMES = [name for name in METRICS if name != "jaccard"]
 
 
-def objective(task: CountTask, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+def objective(
+    task: CountTask, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Tensor | None = None
+) -> Tensor:
     """How good the augmented output is, in float64."""
-    output = task.augmented(scores, target, epsilon, sign)
-    return task.score(scores.double(), output) + sign * epsilon * task.loss(_double(output), target)
+    output = task.augmented(scores, target, epsilon, sign, mask)
+    return task.score(scores.double(), output) + sign * epsilon * task.loss(_double(output), target, mask)
 
 
 def _double(output: Selection) -> Selection:
@@ -39,23 +41,23 @@ def get(name: str) -> CountTask:
     return task
 
 
-def batch(generator: torch.Generator, tied: bool, padded: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Up to 4 problems of 2 to 60 items with any share of positives: scores, target, epsilon."""
+def batch(generator: torch.Generator, tied: bool, padded: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Up to 4 problems of 2 to 60 items with any share of positives: scores, target, mask, epsilon."""
     problems, n = int(torch.randint(1, 5, (), generator=generator)), int(torch.randint(2, 61, (), generator=generator))
     scores = torch.randn(problems, n, generator=generator, dtype=torch.float64)
     if tied:
         scores = (2 * scores).round() / 4
     scores = scores + torch.randint(-1, 2, (problems, 1), generator=generator)
     target = (torch.rand(problems, n, generator=generator) < torch.rand(problems, 1, generator=generator) ** 2).long()
-    if padded:
-        target[torch.rand(problems, n, generator=generator) < 0.3] = -1
+    mask = torch.rand(problems, n, generator=generator) < (0.7 if padded else 1.0)
     epsilon = 5 * torch.rand(problems, generator=generator, dtype=torch.float64) ** 3 + 1e-3
-    return torch.where(target < 0, 0.0, scores), target, epsilon
+    return scores * mask, target * mask, mask, epsilon
 
 
 # ---------------------------------------------------------------------------------------------- exactness
 
 
+@pytest.mark.filterwarnings("ignore:.*but no gradient")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [name for name in NAMES if get(name).line in ("predicted", "false positives")])
 def test_compiled_flips_are_those_of_the_grid(name: str, dtype: torch.dtype, generator: torch.Generator) -> None:
@@ -68,15 +70,15 @@ def test_compiled_flips_are_those_of_the_grid(name: str, dtype: torch.dtype, gen
         {"noise": 0.7, "epsilon": "auto", "samples": 3},
     )
     for tied, padded in product((False, True), repeat=2):
-        scores, target, epsilon = batch(generator, tied, padded)
+        scores, target, mask, epsilon = batch(generator, tied, padded)
         if tied:  # scores of 0, which cost nothing to flip, where there is nothing to gain
-            target[0] = target[0].where(target[0] < 0, 1)
+            target[0] = mask[0]
         for way in ways:
             found = []
             for task in (get(name), CountMetric(get(name).metric, monotone=True)):
                 leaf = scores.to(dtype).requires_grad_()
                 options = {"epsilon": epsilon, "generator": torch.Generator().manual_seed(0), **way}
-                losses = dl.direct_loss(leaf, target.clamp(min=0), task, mask=target >= 0, reduction="none", **options)
+                losses = dl.direct_loss(leaf, target, task, mask=mask, reduction="none", **options)
                 found.append((losses.detach(), *torch.autograd.grad(losses.sum(), leaf)))
             torch.testing.assert_close(*found)
 
@@ -88,13 +90,12 @@ def test_search_finds_what_the_full_grid_finds(name: str, generator: torch.Gener
     slow = CountMetric(task.metric)
     for tied, padded, dtype in product((False, True), (False, True), (torch.float64, torch.float32, torch.bfloat16)):
         for _ in range(4):
-            scores, target, epsilon = batch(generator, tied, padded)
+            scores, target, mask, epsilon = batch(generator, tied, padded)
             scores = scores.to(dtype)
             for sign in SIGNS:
-                wanted = objective(slow, scores.double(), target, epsilon, sign)
-                torch.testing.assert_close(
-                    objective(task, scores, target, epsilon, sign), wanted, rtol=TIGHT, atol=TIGHT
-                )
+                wanted = objective(slow, scores.double(), target, epsilon, sign, mask)
+                found = objective(task, scores, target, epsilon, sign, mask)
+                torch.testing.assert_close(found, wanted, rtol=TIGHT, atol=TIGHT)
 
 
 @pytest.mark.parametrize("name", ["f1", "iou", "gmean"])
@@ -114,17 +115,18 @@ def test_padding_does_not_count(name: str, generator: torch.Generator) -> None:
     every = outputs(bumpy if name == "bumpy" else METRICS[name])
     for _ in range(12):
         n = int(torch.randint(1, 8, (), generator=generator))
-        target = torch.randint(-1, 2, (n,), generator=generator)
-        if bool((target < 0).all()):
+        mask, target = torch.rand(n, generator=generator) < 0.7, torch.randint(2, (n,), generator=generator)
+        if not bool(mask.any()):
             continue
-        scores = torch.where(target < 0, 0.0, draw_scores((n,), generator))
-        pairs = list(every(scores, target))
-        predicted = task.infer(scores, target)
+        scores = draw_scores((n,), generator)
+        pairs = list(every(scores[mask], target[mask]))
+        scores, target = scores * mask, target * mask
+        predicted = task.infer(scores, target, mask)
         assert float(task.score(scores, predicted)) == pytest.approx(max(f for f, _ in pairs), abs=TIGHT)
         for epsilon, sign in product((0.01, 0.3, 1.0, 30.0), SIGNS):
-            output = task.augmented(scores, target, epsilon, sign)
-            assert not output.chosen[target < 0].any()
-            found = float(objective(task, scores, target, epsilon, sign))
+            output = task.augmented(scores, target, epsilon, sign, mask)
+            assert not output.chosen[~mask].any()
+            found = float(objective(task, scores, target, epsilon, sign, mask))
             assert found == pytest.approx(max(f + sign * epsilon * l for f, l in pairs), abs=1e-9)
 
 
@@ -133,9 +135,13 @@ def test_pieces_change_nothing(monotone: bool, generator: torch.Generator, monke
     """Large grids are worked on in pieces."""
     task = CountMetric(get("f1").metric, monotone=True) if monotone else CountMetric(bumpy_tensors)
     problems = [batch(generator, tied=True, padded=True) for _ in range(6)]
-    whole = [task.augmented(*problem, sign).chosen for problem in problems for sign in SIGNS]
+
+    def found() -> list[Tensor]:
+        return [task.augmented(x, y, e, sign, mask).chosen for x, y, mask, e in problems for sign in SIGNS]
+
+    whole = found()
     monkeypatch.setattr(grid, "CELLS", 50)
-    pieces = [task.augmented(*problem, sign).chosen for problem in problems for sign in SIGNS]
+    pieces = found()
     assert all(torch.equal(a, b) for a, b in zip(whole, pieces, strict=True))
 
 
@@ -221,10 +227,11 @@ def test_scale_does_not_matter(name: str, power: int, generator: torch.Generator
     """Scores and epsilon times a power of two: the same output, from near the smallest to near the largest double."""
     task, factor = get(name), 2.0**power
     for _ in range(5):
-        scores, target, epsilon = batch(generator, tied=False, padded=True)
+        scores, target, mask, epsilon = batch(generator, tied=False, padded=True)
         for sign in SIGNS:
-            wanted = task.augmented(scores, target, epsilon, sign).chosen
-            assert torch.equal(task.augmented(scores * factor, target, epsilon * factor, sign).chosen, wanted)
+            wanted = task.augmented(scores, target, epsilon, sign, mask).chosen
+            found = task.augmented(scores * factor, target, epsilon * factor, sign, mask).chosen
+            assert torch.equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -233,7 +240,7 @@ def test_a_huge_score_does_not_drown_the_small_ones(name: str, huge: float, gene
     """An item that is far too expensive to flip is the same at any price."""
     task = get(name)
     for _ in range(5):
-        scores, target, epsilon = batch(generator, tied=False, padded=False)
+        scores, target, _, epsilon = batch(generator, tied=False, padded=False)
         scores, target = (torch.cat([part, part[:, :2]], -1) for part in (scores, target))
         scores[:, -2:] = torch.tensor([1e4, -1e4])
         far = scores.clone()
@@ -269,18 +276,19 @@ def test_a_huge_epsilon_still_prefers_the_cheaper_of_two_equal_losses() -> None:
 # ---------------------------------------------------------------------------------------------- through the engine
 
 
+@pytest.mark.filterwarnings("ignore:.*but no gradient")
 @pytest.mark.parametrize("name", [*NAMES])
 def test_gradient_pushes_positives_up_and_negatives_down(name: str, generator: torch.Generator) -> None:
     moved = 0
     for _ in range(20):
-        scores, target, epsilon = batch(generator, tied=False, padded=True)
+        scores, target, mask, epsilon = batch(generator, tied=False, padded=True)
         for sign in SIGNS:
             leaf = scores.clone().requires_grad_()
-            options: dict[str, Any] = {"mask": target >= 0, "epsilon": epsilon, "sign": sign, "reduction": "none"}
-            with pytest.warns(dl.DirectLossWarning) if bool((target < 0).all(-1).any()) else _nothing():
-                dl.direct_loss(leaf, target.clamp(min=0), name, **options).sum().backward()
+            options: dict[str, Any] = {"mask": mask, "epsilon": epsilon, "sign": sign, "reduction": "none"}
+            with _nothing() if bool(mask.any(-1).all()) else pytest.warns(dl.DirectLossWarning, match="no loss"):
+                dl.direct_loss(leaf, target, name, **options).sum().backward()
             assert leaf.grad is not None
-            assert not leaf.grad[target < 0].any()
+            assert not leaf.grad[~mask].any()
             assert not (leaf.grad[target == 1] > 0).any()
             assert not (leaf.grad[target == 0] < 0).any()
             moved += int(leaf.grad.count_nonzero())
@@ -314,7 +322,7 @@ def test_problems_of_one_class_count_and_empty_ones_do_not() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32, torch.float64])
 def test_labels_of_any_type(dtype: torch.dtype, generator: torch.Generator) -> None:
-    scores, target, _ = batch(generator, tied=False, padded=False)
+    scores, target, *_ = batch(generator, tied=False, padded=False)
     for loss in (dl.direct_loss, dl.hinge_loss, dl.perceptron_loss):
         wanted = loss(scores, target, "iou")
         assert torch.equal(loss(scores, target.to(dtype), "iou"), wanted)
@@ -323,15 +331,16 @@ def test_labels_of_any_type(dtype: torch.dtype, generator: torch.Generator) -> N
 
 
 def test_outputs_without_and_with_a_target() -> None:
-    task, scores, target = tasks.IoU(), torch.tensor([1.0, 2.0, -1.0, 4.0]), torch.tensor([1, 0, 1, -1])
+    task, scores, target = tasks.IoU(), torch.tensor([1.0, 2.0, -1.0, 4.0]), torch.tensor([1, 0, 1, 0])
+    mask = torch.arange(4) < 3
     plain = task.predict(scores)
-    seen = task.infer(scores, target)
+    seen = task.infer(scores, target, mask)
     assert seen.chosen.tolist() == [1, 1, 0, 0]
     assert int(seen.items) == 3
-    assert float(task.loss(plain, target)) == float(task.loss(seen, target)) == pytest.approx(2 / 3)
+    assert float(task.loss(plain, target, mask)) == float(task.loss(seen, target, mask)) == pytest.approx(2 / 3)
     assert float(task.score(scores, seen)) == pytest.approx(1.0)
     assert float(task.score(scores, plain)) == pytest.approx(7 / 4), "without a target nothing is padding"
-    assert task.truth(target).chosen.tolist() == [1, 0, 1, 0]
+    assert task.truth(target, mask).chosen.tolist() == [1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("options", [{"sign": -1}, {"noise": 0.1, "likelihood": 0}], ids=["theorem", "moves"])
@@ -363,11 +372,11 @@ def test_unit_epsilon_is_that_of_the_most_important_flip(name: str, generator: t
     """From right decisions, by the loss of every single flip: it moves F by 1 / n for each unit of its score."""
     task = get(name)
     for _ in range(10):
-        scores, target, _ = batch(generator, tied=False, padded=True)
-        found = torch.as_tensor(task.unit_epsilon(scores, target))
+        scores, target, mask, _ = batch(generator, tied=False, padded=True)
+        found = torch.as_tensor(task.unit_epsilon(scores, target, mask))
         assert found.shape == target.shape[:-1]
-        for labels, unit in zip(target, found, strict=True):
-            labels = labels[labels >= 0]
+        for every, real, unit in zip(target, mask, found, strict=True):
+            labels = every[real]
             right = labels.double()
             flips = (right - torch.eye(len(labels), dtype=torch.float64)).abs()
             items = torch.tensor(len(labels))
@@ -377,9 +386,11 @@ def test_unit_epsilon_is_that_of_the_most_important_flip(name: str, generator: t
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [0, 1, 1], [-1, -1, -1], [-1, 0, -1]])
-def test_unit_epsilon_is_always_positive(name: str, labels: list[int]) -> None:
-    unit = float(get(name).unit_epsilon(torch.zeros(3), torch.tensor(labels)))
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
+@pytest.mark.parametrize("real", [3, 1, 0])
+def test_unit_epsilon_is_always_positive(name: str, labels: list[int], real: int) -> None:
+    mask = torch.arange(3) < real
+    unit = float(get(name).unit_epsilon(torch.zeros(3), torch.tensor(labels) * mask, mask))
     assert 0 < unit < math.inf
 
 

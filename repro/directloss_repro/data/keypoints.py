@@ -19,8 +19,6 @@ from directloss.metrics.pose import within_radius
 from directloss.tabular.files import whole_file
 from directloss_repro.data.split import Part
 
-UNKNOWN = -1
-"""The label of ignored pixels."""
 SCALE, ANGLE = 0.25, 30.0
 """Scaling by 0.75 to 1.25 and rotation by up to 30 degrees, as in Newell et al. 2016, Sec. 3.1."""
 SHRINKS = 4
@@ -38,16 +36,19 @@ def visible(target: Tensor) -> Tensor:
 
 
 def pixel_labels(target: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
-    """1 for right pixels, 0 for wrong ones, -1 for all pixels of an unknown keypoint.
+    """1 for right pixels, 0 for wrong ones.
 
     Example:
-        >>> pixel_labels(torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), (1, 3))
-        tensor([[[ 1,  1,  1]],
-                [[-1, -1, -1]]])
+        >>> pixel_labels(torch.tensor([[0.0, 0.0, 1.0]]), (1, 3))
+        tensor([[[1, 1, 0]]])
     """
     height, width = size
-    labels = within_radius(target[..., :2], target[..., 2], (int(height), int(width)))
-    return torch.where(visible(target)[..., None, None], labels, UNKNOWN)
+    return within_radius(target[..., :2], target[..., 2], (int(height), int(width)))
+
+
+def pixel_mask(target: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
+    """True for all pixels of a known keypoint."""
+    return visible(target)[..., None, None].expand(*target.shape[:-1], *size)
 
 
 def bumps(target: Tensor, width: float, size: torch.Size | tuple[int, int]) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from directloss._checks import (
     DirectLossError,
+    blank,
     check_choice,
     check_count,
     check_finite,
@@ -25,13 +26,14 @@ from directloss._checks import (
     check_no_column,
     check_not_negative,
     check_scores,
+    check_weight,
     fail,
     warn_once,
 )
 from directloss._dynamo import transformed
 from directloss._gradient import attach_first, fetch
 from directloss._loss import LossModule, named_places
-from directloss._problem import UNRANKED, Dim, arrange, blank, reduce, weigh
+from directloss._problem import UNRANKED, Dim, arrange, reduce, weigh
 from directloss._uniloss.anchors import Anchoring, as_anchoring
 from directloss._uniloss.interpolation import Interpolation, Places, as_interpolation
 from directloss._uniloss.refactoring import Automatic, Bound, Refactored, as_refactored, flat_best
@@ -192,7 +194,7 @@ class UniLoss(LossModule):
         if target.shape[:lead] != shape:
             fail("target", f"must begin with the batch dimensions {tuple(shape)}", tuple(target.shape))
         if weight is not None:
-            scores, weight, shown = weigh(scores, weight, events)
+            scores, weight, shown = weigh(scores, check_weight(weight, shape, "problem"), events)
         if mask is not None:
             mask = check_mask(mask, target.shape, "target")
             if mask.shape == scores.shape[: mask.dim()]:
@@ -224,8 +226,9 @@ class UniLoss(LossModule):
     @torch.no_grad()
     def _solve(self, scores: Tensor, target: Tensor, mask: Tensor | None, needed: bool) -> tuple[float, Tensor] | None:
         """The loss of one problem, and its gradient if that is needed; None if it has none."""
-        shown, labels = (scores, target) if mask is None else self.refactored.hide(scores, target, mask)
-        problem = self.refactored.bind(shown, labels) if shown.numel() else None
+        kept = None if self.refactored.padded else mask
+        shown, labels = (scores, target) if kept is None else self.refactored.hide(scores, target, kept)
+        problem = self.refactored.bind(shown, labels, mask if kept is None else None) if shown.numel() else None
         if problem is None:
             return None
         if self.best_scores is not None:
@@ -237,9 +240,9 @@ class UniLoss(LossModule):
         likely = likelihood_slope(shown, labels) if self.likelihood and self.refactored.likely else None
         if likely is not None:
             slope = slope + self.likelihood * unit * likely
-        if mask is not None and shown.shape != scores.shape:
+        if kept is not None:
             whole = torch.zeros_like(scores)
-            (whole if mask.shape == scores.shape[: mask.dim()] else whole.movedim(1, -1))[mask] = slope
+            (whole if kept.shape == scores.shape[: kept.dim()] else whole.movedim(1, -1))[kept] = slope
             slope = whole
         return self._as_loss(problem.now if self.value == "metric" else value), slope
 

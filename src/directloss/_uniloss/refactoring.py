@@ -30,6 +30,7 @@ from directloss._uniloss.metric import BoundMetric, check_metric, stateless
 from directloss._uniloss.probing import Finding, Probe
 from directloss._uniloss.target import class_dim, ideal_scores, relevance_of
 from directloss.metrics.classification import check_class_problem
+from directloss.metrics.confusion import members
 from directloss.metrics.ranking import average_precision
 
 MANY = 4_000_000
@@ -68,9 +69,11 @@ class Refactored(ABC):
     """What nearby anchors flip by default; see `directloss.Anchoring`."""
     likely: bool = True
     """Whether labels or classes of the target have a likelihood under the scores."""
+    padded: bool = False
+    """Whether `bind` takes the mask of a problem; otherwise `hide` takes padding away."""
 
     @abstractmethod
-    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+    def bind(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Bound | None:
         """Bind to the scores and the target of one problem; None if there is nothing to compare."""
 
     def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
@@ -121,7 +124,7 @@ class Refactoring(Refactored):
         with torch.no_grad():
             return self.value(self.comparisons(scores, target) > 0, target)
 
-    def bind(self, scores: Tensor, target: Tensor) -> Bound:
+    def bind(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Bound:
         shape, count = scores.shape, self._count(scores, target)
         comparisons = Comparisons(lambda flat: self.comparisons(flat.reshape(shape), target), count)
         measure, best = BoundMetric(self, shape, target), flat_best(self.best_scores, scores, target)
@@ -196,7 +199,7 @@ class Automatic(Refactored):
     def __repr__(self) -> str:
         return f"Automatic({name_of(self.metric)})"
 
-    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+    def bind(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Bound | None:
         name, scores = name_of(self.metric), scores.detach()
         measure = BoundMetric(self.metric, scores.shape, target)
         now = measure.one(scores)
@@ -292,22 +295,23 @@ class PaperMetric(Refactored):
     """How many of the last dimensions of scores are a list."""
 
     @abstractmethod
-    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+    def metric(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """The metric of scores ``(k, ...)`` for the target of one problem: shape ``(k,)``."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def bind(self, scores: Tensor, target: Tensor) -> Bound | None:
+    def bind(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Bound | None:
         flat, relevance = scores.flatten(), relevance_of(scores, target)
         assert relevance is not None
         known = Finding(tuple(range(scores.dim() - self.list_dims, scores.dim())))
-        comparisons = _comparisons(known, scores, target, torch.where(relevance < 0, torch.nan, relevance))
+        relevance = relevance if mask is None else relevance.masked_fill(~mask, torch.nan)
+        comparisons = _comparisons(known, scores, target, relevance)
         if comparisons.count == 0:
             return None
 
         def measure(rows: Tensor) -> Tensor:
-            return self.metric(rows.reshape(-1, *scores.shape), target).double()
+            return self.metric(rows.reshape(-1, *scores.shape), target, mask).double()
 
         words = f"{self!r}, written by hand: {comparisons.count:,} comparisons."
         best = flat_best(ideal_scores, scores, target)
@@ -325,7 +329,7 @@ class AccuracyPairs(PaperMetric):
             fail("scores", "must have at least two classes in the last dimension", f"of shape {tuple(scores.shape)}")
         check_class_problem(scores, target)
 
-    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+    def metric(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         return (rows.argmax(-1) == target).to(rows.dtype).mean(-1)
 
 
@@ -338,7 +342,7 @@ class AveragePrecisionPairs(PaperMetric):
         check_same_shape(target, scores)
         check_labels(target, (0, 1), "Relevance is binary; for grades use metric='graded_ndcg'.")
 
-    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+    def metric(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         return average_precision(rows, target.expand(len(rows), -1))
 
 
@@ -346,30 +350,28 @@ class KeypointPairs(PaperMetric):
     """PCKh: some pixel near the keypoint beats all other pixels, Sec. 4.3.
 
     Scores are heatmaps ``(..., h, w)``; the target, in their shape, is 1 within the radius around the true keypoint,
-    0 outside, and -1 for pixels to ignore. All heatmaps are one problem.
+    and 0 outside. All heatmaps are one problem.
     """
 
     least_dims = list_dims = 2
     shape_words = "(..., h, w)"
     unit = "score"
     likely = False  # a heatmap has one keypoint, not one in each near pixel
+    padded = True  # heatmaps keep their shape
 
     def check(self, scores: Tensor, target: Tensor) -> None:
         check_same_shape(target, scores)
-        check_labels(target, (0, 1, -1), "1 is near the keypoint, 0 is not, and -1 is ignored.")
+        check_labels(target, (0, 1), "1 is near the keypoint, 0 is not; leave pixels out with mask.")
 
-    def metric(self, rows: Tensor, target: Tensor) -> Tensor:
+    def metric(self, rows: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
         """The share of heatmaps whose highest pixel is near, among those with pixels of both kinds."""
-        labels = target.reshape(-1, target.shape[-2:].numel())
-        kept = (labels == 1).any(-1) & (labels == 0).any(-1)
-        pixels = rows.reshape(len(rows), *labels.shape)[:, kept]
-        best = torch.where(labels[kept] < 0, -torch.inf, pixels).argmax(-1)
-        hit = labels[kept].expand_as(pixels).gather(-1, best[..., None])[..., 0] == 1
-        return hit.to(rows.dtype).mean(-1)
-
-    def hide(self, scores: Tensor, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Mark padding as pixels to ignore."""
-        return torch.where(mask, scores, 0.0), torch.where(mask, target.to(torch.int8), -1)
+        near, far = members(target, mask).flatten(-2).reshape(2, -1, target.shape[-2:].numel())
+        kept = near.any(-1) & far.any(-1)
+        pixels = rows.reshape(len(rows), *near.shape)[:, kept]
+        best = pixels.masked_fill(~(near | far)[kept], -torch.inf).argmax(-1)
+        hit = near[kept].expand_as(pixels).gather(-1, best[..., None])[..., 0]
+        share: Tensor = hit.to(rows.dtype).mean(-1)
+        return share
 
 
 BY_HAND: dict[str, Refactored] = {

@@ -41,7 +41,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_choice, check_finite, check_labels
+from directloss._checks import check_choice, check_finite, check_labels
 from directloss._dynamo import traced
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def solve_rankings(
     target: Tensor,
     tables: PositionTables,
     *,
+    mask: Tensor | None = None,
     epsilon: float | Tensor = 1.0,
     signs: tuple[int, ...] = (),
     noisy: Tensor | None = None,
@@ -160,8 +161,9 @@ def solve_rankings(
 
     Args:
         scores: floating point, detached, shape ``(b, n)`` with any number of batch dimensions ``b``.
-        target: any dtype, shape ``(b, n)``: 1 relevant, 0 irrelevant, -1 padding.
+        target: any dtype, shape ``(b, n)``: 1 relevant, 0 irrelevant.
         tables: the metric, for lists of n items.
+        mask: True for real items, shape ``(b, n)``; scores and labels of the others are 0.
         epsilon: a number, or a tensor that broadcasts to ``b``.
         signs: +1, -1, or both: the gradient is that of Theorem 1, averaged over them. None for no such gradient.
         noisy: perturbed scores ``(draws, *b, n)`` to average the gradient over; the loss is that of ``scores``.
@@ -175,11 +177,12 @@ def solve_rankings(
     device, shape = scores.device, scores.shape
     scores, target, draws = scores.cpu(), target.cpu(), None if noisy is None else noisy.cpu()
     if not check_values:
-        scores, target = torch.nan_to_num(scores, nan=largest(scores.dtype)), binary_labels(target)
+        scores = torch.nan_to_num(scores, nan=largest(scores.dtype))
     problem: dict[str, Any] = {
-        "labels": label_array(target).reshape(-1, shape[-1]),
+        "labels": label_rows(target),
+        "mask": mask_rows(mask, shape[-1]),
         "tables": tables,
-        "padding": not check_values,
+        "check": check_values,
         # One epsilon per problem repeats over leading dimensions, as in broadcasting.
         "epsilon": torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").reshape(-1).numpy(),
         "draws": 1 if draws is None else len(draws),
@@ -192,7 +195,7 @@ def solve_rankings(
     if lacking == compiled.NO_LABEL:
         check_labels(target, hint=BINARY)
     elif lacking == compiled.NOT_FINITE:
-        check_finite(torch.where(target >= 0, scores, 0.0))
+        check_finite(scores)
     slopes: list[Any] = [first.gradient] if own or moves else []
     # Noise may make huge scores infinite.
     perturbed = _rows(scores if draws is None else torch.nan_to_num(draws)) if len(signs) > own else None
@@ -209,19 +212,21 @@ def solve_rankings(
     return Rankings(*results)
 
 
-def move_graded(scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables) -> Tensor:
+def move_graded(
+    scores: Tensor, noisy: Tensor, width: float, gains: Tensor, tables: PositionTables, mask: Tensor | None
+) -> Tensor:
     """Minus the gradient of the expected sum of ``gain * column(rank)``, shape ``(b, n)``, on the CPU.
 
-    ``scores`` and ``gains`` have shape ``(b, n)``, ``noisy`` ``(draws, *b, n)``; padding has negative gains.
+    ``scores``, ``gains`` and ``mask`` have shape ``(b, n)``, ``noisy`` ``(draws, *b, n)``.
     """
     from directloss.kernels import compiled
 
     most = largest(noisy.dtype)
     values, drawn = (np.nan_to_num(_rows(one.to(noisy.dtype)), nan=most) for one in (scores, noisy))
-    worth = _rows(gains.double())
+    n = scores.shape[-1]
     lists = compiled.ListBatch(
-        values, np.where(worth >= 0, 1, IGNORE).astype(np.int8), tables, noisy=drawn.reshape(-1, *values.shape),
-        width=width, gains=worth, slopes=True,
+        values, np.ones((1, n), np.int8), mask_rows(mask, n), tables, noisy=drawn.reshape(-1, *values.shape),
+        width=width, gains=_rows(gains.double()), slopes=True,
     )  # fmt: skip
     _in_threads(lists)
     return torch.from_numpy(lists.gradient.reshape(scores.shape))
@@ -253,19 +258,19 @@ def spread_evenly(C: Tensor, above: Tensor) -> Tensor:
     return spread
 
 
-def binary_labels(target: Tensor) -> Tensor:
-    """Labels 0 and 1 in one byte each; all others are padding."""
-    return torch.where((target == 0) | (target == 1), target, IGNORE).to(torch.int8)
-
-
-def label_array(target: Tensor) -> np.ndarray[Any, Any]:
-    """Labels as the loops read them, in their own dtype where possible."""
+def label_rows(target: Tensor) -> np.ndarray[Any, Any]:
+    """Labels or a mask as the loops read them, ``(any, n)``, in their own dtype where possible."""
     while target.dim() > 1 and target.stride(0) == 0:  # shared by all draws of noise
         target = target[0]
     if target.dtype.itemsize == 2 and target.is_floating_point():  # dtypes unknown to the loops
         target = target.float()
-    labels = target.contiguous().numpy()
+    labels = target.contiguous().numpy().reshape(-1, target.shape[-1])
     return labels.view(np.int8) if target.dtype == torch.bool else labels
+
+
+def mask_rows(mask: Tensor | None, n: int) -> np.ndarray[Any, Any]:
+    """A mask as the loops read it, ``(any, n)``; without one, a single row for all lists."""
+    return np.ones((1, n), np.int8) if mask is None else label_rows(mask.cpu())
 
 
 def _in_threads(lists: compiled.ListBatch) -> int:

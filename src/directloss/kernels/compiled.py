@@ -99,8 +99,8 @@ SHORT = 1024
 """ListBatch up to this length are sorted by numpy, which is as fast there and needs no compilation."""
 DIGITS, PASSES = 11, 3
 """Bits per pass and passes of the radix sort of longer lists, for 32 bits in total."""
-PADDING = (1 << 63) - 1
-"""The packed word of padding."""
+PADDING = (1 << 63) - (1 << 31)
+"""The packed word of padding: larger than all others, at place 0."""
 PLACE = (1 << 31) - 1
 """The bits of a packed item that hold its place; the others hold its score."""
 MOVES = 8
@@ -138,11 +138,13 @@ class ListBatch:
     scores: Any
     """float32 or float64."""
     labels: Any
-    """Any dtype, ``(any, n)``: 1 relevant, 0 irrelevant, -1 padding; repeated over the lists."""
+    """Any dtype, ``(any, n)``: 1 relevant, 0 irrelevant; repeated over the lists."""
+    mask: Any
+    """True for real items, ``(any, n)``; repeated over the lists."""
     tables: Any
     """`directloss.kernels.PositionTables`."""
-    padding: bool = True
-    """Whether padding is allowed."""
+    check: bool = False
+    """Whether labels must be 0 or 1; otherwise items with other labels are padding."""
     sign: int = 1
     epsilon: Any = None
     """One-dimensional; repeated over the lists."""
@@ -183,11 +185,11 @@ class ListBatch:
         for start in range(first, last, together):
             some = slice(start, min(start + together, last))
             numbers = self.numbers[some]
-            places, sizes, wrong = _ordered(self.scores[some], self.labels, start, self.padding)
+            places, sizes, wrong = _ordered(self.scores[some], self.labels, self.mask, start, self.check)
             if wrong != FINE:
                 return wrong
-            scaled = self._scaled(some, factors)
-            if split(self.scores[some], scaled, places, sizes, values, items, predicted, numbers):
+            factors[: len(sizes), SCALE] = _scales(self.scores[some], places, sizes)
+            if split(self.scores[some], factors, places, sizes, values, items, predicted, numbers):
                 spread_ties(values, predicted, numbers)
             weights = self.tables.arrays(numbers)
             lacking += judge(predicted, numbers, weights, self.epsilon, self.sign, start, factors, self.loss)
@@ -201,21 +203,6 @@ class ListBatch:
                 slopes(predicted, augmented, items, numbers, factors, self.draws, largest, self.gradient[some])
         return lacking
 
-    def _scaled(self, some: slice, factors: Any) -> Any:
-        """Scores that can safely be subtracted and summed in float64. Float64 scores are scaled by a power of two to a
-        range of about 1, or by 0 if all are equal; the powers go to ``factors``.
-        """
-        scores = self.scores[some]
-        if scores.dtype == np.float32:
-            factors[:, SCALE] = 1.0
-            return scores
-        real = self.labels[np.arange(some.start, some.stop) % len(self.labels)] >= 0
-        top, bottom = np.where(real, scores, -np.inf).max(1), np.where(real, scores, np.inf).min(1)
-        reach = 0.5 * top - 0.5 * bottom
-        scale = np.where(reach > 0, np.ldexp(1.0, -np.frexp(reach)[1].clip(-MOST, MOST)), 0.0)
-        factors[: len(scores), SCALE] = scale
-        return np.where(real, scores, 0.0) * scale[:, None]
-
     def _move(self, some: slice, places: Any, sizes: Any, weights: Weights) -> None:
         """Add the gradient of the expected loss for each draw; ``places`` are those of the scores without noise."""
         scores, width = self.scores[some], self.scores.dtype.type(self.width)
@@ -225,10 +212,10 @@ class ListBatch:
         ordered = np.empty((2, n), scores.dtype)
         bits = ordered.view(np.int32) if scores.dtype == np.float32 else np.empty((2, 0), np.int32)
         for noisy in self.noisy[:, some]:
-            order, _, wrong = _ordered(noisy, self.labels, some.start)
+            order, _, wrong = _ordered(noisy, self.labels, self.mask, some.start)
             if wrong != FINE:  # noise made a huge score infinite, or there is NaN that nobody checks
                 finite = np.nan_to_num(noisy, nan=np.finfo(noisy.dtype).max)
-                order, _, _ = _ordered(finite, self.labels, some.start)
+                order, _, _ = _ordered(finite, self.labels, self.mask, some.start)
             advance(
                 scores, noisy, width, places, order, sizes, self.numbers[some], gains, weights, len(self.noisy), sums,
                 starts, relevant, ordered, bits, self.gradient[some],
@@ -236,7 +223,7 @@ class ListBatch:
 
     def _move_graded(self, some: slice) -> int:
         """Add the gradient of the expected loss of items that all count, each by its gain."""
-        places, sizes, _ = _ordered(self.scores[some], self.labels, some.start)
+        places, sizes, _ = _ordered(self.scores[some], self.labels, self.mask, some.start)
         self.numbers[some, RELEVANT], self.numbers[some, IRRELEVANT] = sizes, 0
         self._move(some, places, sizes, self.tables.arrays(self.numbers[some]))
         return 0
@@ -281,17 +268,17 @@ class ListBatch:
 # ---------------------------------------------------------------------------------------------- sorting
 
 
-def order_by_side(scores: Any, labels: Any) -> tuple[Any, Any, Any]:
+def order_by_side(scores: Any, labels: Any, mask: Any) -> tuple[Any, Any, Any]:
     """Finite scores by side, descending, ``(r, 2, n)`` in float64; their items; and their numbers, ``(r, 2)``."""
     r, n = scores.shape
-    places, sizes, _ = _ordered(scores, labels, 0)
+    places, sizes, _ = _ordered(scores, labels, mask, 0)
     values, numbers = np.empty((r, 2, n)), np.empty((r, 2), np.int64)
     items, above = np.empty((r, 2, n), np.int32), np.empty((r, 2, n), np.int32)
-    split(scores, scores, places, sizes, values, items, above, numbers)
+    split(scores, np.ones((r, 1)), places, sizes, values, items, above, numbers)
     return values, items, numbers
 
 
-def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tuple[Any, Any, int]:
+def _ordered(scores: Any, labels: Any, mask: Any, first: int, check: bool = False) -> tuple[Any, Any, int]:
     """The real items of some lists by descending score, their numbers, and the status; sorted only if it is `FINE`.
 
     ``first`` is the index of the first list. The lower bits (`PLACE`) hold the places.
@@ -299,7 +286,7 @@ def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tupl
     wide = scores.dtype == np.float64
     rounded = _rounded(scores) if wide else scores
     places, sizes = np.empty(scores.shape, np.int64), np.empty(len(scores), np.int64)
-    wrong = pack(rounded.view(np.int32), labels, first, padding, places, sizes)
+    wrong = pack(rounded.view(np.int32), labels, mask, first, check, places, sizes)
     if wrong != FINE:
         return places, sizes, wrong
     if scores.shape[1] <= SHORT:
@@ -307,11 +294,22 @@ def _ordered(scores: Any, labels: Any, first: int, padding: bool = True) -> tupl
     else:
         radix(places, sizes, np.empty((2, scores.shape[1]), np.int64), np.empty((PASSES, 1 << DIGITS), np.int32))
     if wide and not refine(scores, places, sizes, MOVES):
-        for row in range(len(scores)):
-            mine = labels[(first + row) % len(labels)]
-            item = np.argsort(np.where(mine >= 0, -scores[row], np.inf), kind="stable")[: sizes[row]]
-            places[row, : sizes[row]] = item << 1 | (mine[item] == 0)
+        for row, size in enumerate(sizes):
+            real = places[row, :size] & PLACE
+            places[row, :size] = real[np.argsort(-scores[row, real >> 1], kind="stable")]
     return places, sizes, FINE
+
+
+def _scales(scores: Any, places: Any, sizes: Any) -> Any:
+    """Multipliers with which sorted scores can safely be subtracted and summed in float64: for float64, the power of
+    two that gives a range of about 1, or 0 if all scores are equal.
+    """
+    if scores.dtype == np.float32:
+        return 1.0
+    row = np.arange(len(sizes))
+    top, bottom = (scores[row, (places[row, at] & PLACE) >> 1] for at in (0 * sizes, np.maximum(sizes - 1, 0)))
+    reach = 0.5 * top - 0.5 * bottom
+    return np.where(reach > 0, np.ldexp(1.0, -np.frexp(reach)[1].clip(-MOST, MOST)), 0.0)
 
 
 def _rounded(scores: Any) -> Any:
@@ -321,19 +319,19 @@ def _rounded(scores: Any) -> Any:
 
 
 @kernel
-def pack(bits, labels, first, padding, words, sizes):
+def pack(bits, labels, mask, first, check, words, sizes):
     """Words that increase as scores decrease, with the place in the lower bits; padding gets the largest word.
 
     ``bits`` are those of float32 scores. Returns the status of scores and labels.
 
-    Shapes: bits and words (r, n), labels (any, n), sizes (r,).
+    Shapes: bits and words (r, n), labels and mask (any, n), sizes (r,).
     """
     for row in range(len(sizes)):
-        size, own = 0, labels[(first + row) % len(labels)]
+        size, own, real = 0, labels[(first + row) % len(labels)], mask[(first + row) % len(mask)]
         for item in range(len(own)):
             key, label = np.int64(bits[row, item]), own[item]
-            if label != 0 and label != 1:
-                if label != -1 or not padding:
+            if (label != 0 and label != 1) or real[item] == 0:
+                if check and label != 0 and label != 1:
                     return NO_LABEL
                 words[row, item] = PADDING
                 continue
@@ -406,21 +404,21 @@ def refine(scores, places, sizes, moves):
 
 
 @kernel
-def split(scores, scaled, places, sizes, values, items, predicted, numbers):
+def split(scores, factors, places, sizes, values, items, predicted, numbers):
     """Split sorted lists by side: scaled scores, items, and how many of the other side rank above each.
 
     Returns how many scores equal the one before. If there are any, the counts still need `spread_ties`.
 
-    Shapes: scores, scaled and places (r, n), sizes (r,), numbers (r, 2), the others (r, 2, n).
+    Shapes: scores and places (r, n), factors (r, any), sizes (r,), numbers (r, 2), the others (r, 2, n).
     """
     ties = 0
     for row in range(len(sizes)):
         numbers[row, RELEVANT] = numbers[row, IRRELEVANT] = 0
-        before = np.inf
+        before, scale = np.inf, factors[row, SCALE]
         for k in range(sizes[row]):
             item, side = (places[row, k] & PLACE) >> 1, places[row, k] & 1
             score, at = scores[row, item], numbers[row, side]
-            values[row, side, at], items[row, side, at] = scaled[row, item], item
+            values[row, side, at], items[row, side, at] = score * scale, item
             predicted[row, side, at], numbers[row, side] = numbers[row, 1 - side], at + 1
             ties += score == before
             before = score

@@ -65,18 +65,21 @@ class Judge(NamedTuple):
     sign: int
 
 
-def best_flips(scores: Any, labels: Any, epsilon: Any, judge: Judge) -> Any:
-    """Which decisions of rows ``(r, n)`` to flip; labels, as int8, are 1, 0, or -1 for padding; epsilon is ``(r,)``."""
+def best_flips(scores: Any, members: Any, counts: Any, epsilon: Any, judge: Judge) -> Any:
+    """Which decisions of rows ``(r, n)`` to flip. ``members`` ``(2, r, n)`` are the positives and the negatives;
+    padding is neither. ``counts`` ``(4, r)`` are those of plain inference; ``epsilon`` is ``(r,)``.
+    """
     together = max(1, CELLS // scores.shape[1])
     parts = [slice(first, first + together) for first in range(0, len(scores), together)]
     with np.errstate(all="ignore"):
-        return np.concatenate([_flipped(scores[some], labels[some], epsilon[some], judge) for some in parts])
+        flipped = [_flipped(scores[some], members[:, some], counts[:, some], epsilon[some], judge) for some in parts]
+    return np.concatenate(flipped)
 
 
-def _flipped(scores: Any, labels: Any, epsilon: Any, judge: Judge) -> Any:
-    counts, unit = confusion(scores > 0, labels), epsilon * np.maximum((labels >= 0).sum(1), 1)
+def _flipped(scores: Any, members: Any, counts: Any, epsilon: Any, judge: Judge) -> Any:
+    unit = epsilon * np.maximum(counts.sum(0), 1)
     directions = (judge.sign,) if judge.monotone else (+1, -1)
-    flips = {direction: _flips(scores, labels, unit, direction) for direction in directions}
+    flips = {direction: _flips(scores, members, unit, direction) for direction in directions}
     if judge.line is not None:
         more = judge.sign * _along_lines(flips[judge.sign], counts, judge)
     else:
@@ -88,11 +91,11 @@ def _flipped(scores: Any, labels: Any, epsilon: Any, judge: Judge) -> Any:
     return flipped
 
 
-def _flips(scores: Any, labels: Any, unit: Any, direction: int) -> Flips:
+def _flips(scores: Any, members: Any, unit: Any, direction: int) -> Flips:
     """Right decisions for +1: a yes of the positives, a no of the negatives. Wrong ones for -1."""
     yes = (scores > 0) if direction > 0 else (scores <= 0)
-    able = np.where((labels == 1) & yes, np.int8(1), np.where((labels == 0) & ~yes, np.int8(0), np.int8(-1)))
-    sizes, items, numbers = order_by_side(-np.abs(scores), able)
+    able = members[0] & yes | members[1] & ~yes
+    sizes, items, numbers = order_by_side(-np.abs(scores), members[0].view(np.int8), able.view(np.int8))
     prices = np.where(np.arange(scores.shape[1]) < numbers[..., None], sizes / -unit[:, None, None], np.inf)
     return Flips(prices, np.pad(prices.cumsum(2), ((0, 0), (0, 0), (1, 0))), items, numbers)
 
@@ -190,9 +193,3 @@ def _moved(counts: Any, k: Any, m: Any) -> Any:
     """Confusion matrices with k more mistakes among the positives and m more among the negatives."""
     tp, fp, fn, tn = counts
     return np.stack((tp - k, fp + m, fn + k, tn - m))
-
-
-def confusion(chosen: Any, labels: Any) -> Any:
-    """True and false positives, false and true negatives, shape (4, ...), in float64."""
-    cells = [(chosen == yes) & (labels == label) for yes in (True, False) for label in (1, 0)]
-    return np.stack([cell.sum(-1) for cell in cells]).astype(np.float64)

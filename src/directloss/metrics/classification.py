@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import (
-    IGNORE,
+    blank,
     check_classes,
     check_count,
     check_finite,
@@ -26,7 +26,7 @@ from directloss._checks import (
     fail,
 )
 from directloss.metrics import confusion
-from directloss.metrics.confusion import count
+from directloss.metrics.confusion import count, members
 
 
 def checked(
@@ -34,24 +34,22 @@ def checked(
     target: Tensor,
     mask: Tensor | None,
     check: Callable[[Tensor], None] = check_labels,
-    dtype: torch.dtype = torch.int8,
-) -> tuple[Tensor, Tensor]:
-    """Scores and labels after their checks, both blanked where they are padding; masked labels have this dtype."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Scores, labels and mask after their checks; scores and labels are 0 in padding, which may hold anything."""
     scores = check_scores(scores, 1, "(..., n)").detach()
     target = check_same_shape(target, scores)
-    if mask is None:
-        check(target)
-        return scores, target
-    mask = check_mask(mask, target.shape, "target")
-    check(torch.where(mask, target, torch.zeros_like(target)))  # padding may hold anything
-    return torch.where(mask, scores, 0.0), torch.where(mask, target.to(dtype), IGNORE)
+    if mask is not None:
+        mask = check_mask(mask, target.shape, "target")
+        scores, target = blank(scores, target, mask)
+    check(target)
+    return scores, target, mask
 
 
 def evaluate(function: Callable[..., Tensor], scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """A function of the four counts, per problem, in the dtype of the scores or float32 if that is wider."""
-    scores, target = checked(scores, target, mask)
+    scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
-    counts = count(scores > 0, target == 1, target == 0)
+    counts = count(scores > 0, members(target, mask))
     return function(*counts).to(torch.promote_types(scores.dtype, torch.float32))
 
 

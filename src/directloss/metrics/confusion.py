@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from directloss._checks import precise
+
 
 class Counts(NamedTuple):
     """The confusion matrix of one problem or of many."""
@@ -28,20 +30,27 @@ class Counts(NamedTuple):
     tn: Tensor
 
 
-def count(predicted: Tensor, positive: Tensor, negative: Tensor) -> Counts:
-    """Count the decisions over the last dimension, in float64. Items neither positive nor negative are padding.
-
-    Three boolean tensors of shape ``(..., n)`` give four of shape ``(...)``.
+def members(target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Which items are positive, labelled 1, and which are negative, labelled 0, ``(2, ..., n)``; padding is neither.
 
     Examples:
-        >>> label = torch.tensor([1, 1, 0, -1])
-        >>> count(torch.tensor([True, False, True, True]), label == 1, label == 0).fp
-        tensor(1., dtype=torch.float64)
+        >>> members(torch.tensor([1, 0, 0]), mask=torch.tensor([True, True, False]))
+        tensor([[ True, False, False],
+                [False,  True, False]])
     """
-    tp = torch.count_nonzero(predicted & positive, dim=-1).double()
-    fp = torch.count_nonzero(predicted & negative, dim=-1).double()
-    fn = torch.count_nonzero(positive, dim=-1) - tp
-    return Counts(tp, fp, fn, torch.count_nonzero(negative, dim=-1) - fp)
+    both = torch.stack((target == 1, target == 0))
+    return both if mask is None else both & mask
+
+
+def count(yes: Tensor, members: Tensor, weight: Tensor | None = None) -> Tensor:
+    """`Counts` of decisions ``(..., n)`` as one tensor ``(4, ...)``, in float64 where the device has it.
+
+    Examples:
+        >>> count(torch.tensor([True, False, True]), members(torch.tensor([1, 1, 0])))
+        tensor([1., 1., 1., 0.], dtype=torch.float64)
+    """
+    cells = torch.stack((yes, ~yes)).unsqueeze(1) & members
+    return precise((cells if weight is None else cells * weight).sum(-1)).flatten(0, 1)
 
 
 def _ratio(part: Tensor, whole: Tensor, otherwise: Tensor | float) -> Tensor:

@@ -41,8 +41,8 @@ def graded_dcg(
         >>> graded_dcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]))
         tensor(2.1309)
     """
-    scores, target = _prepare(scores, target, k, gain, mask)
-    return _narrow((gains(target, gain) * shared_discounts(scores, target >= 0, k)).sum(-1), scores)
+    scores, target, mask = _prepare(scores, target, k, gain, mask)
+    return _narrow((gains(target, gain) * shared_discounts(scores, mask, k)).sum(-1), scores)
 
 
 def graded_ndcg(
@@ -56,21 +56,23 @@ def graded_ndcg(
         >>> graded_ndcg(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0, 1, 2]), k=2, gain="linear")
         tensor(0.2398)
     """
-    scores, target = _prepare(scores, target, k, gain, mask)
+    scores, target, mask = _prepare(scores, target, k, gain, mask)
     relative = relative_gains(target, gain)
-    value = (relative * shared_discounts(scores, target >= 0, k)).sum(-1) / ideal(relative, k)
+    value = (relative * shared_discounts(scores, mask, k)).sum(-1) / ideal(relative, k)
     return _narrow(torch.where(relative.amax(-1) > 0, value, torch.nan), scores)
 
 
 def gains(target: Tensor, gain: str) -> Tensor:
-    """The gain of each grade, float64; 0 for padding."""
-    grades = precise(target).clamp(min=0)
+    """The gain of each grade, float64; 0 for padding, whose grade is 0."""
+    grades = precise(target)
     return grades if gain == "linear" else torch.expm1(grades * math.log(2))
 
 
 def relative_gains(target: Tensor, gain: str) -> Tensor:
-    """Gains over the largest gain of the list, in [0, 1], float64; 0 for padding and where all grades are 0."""
-    grades = precise(target).clamp(min=0)
+    """Gains over the largest gain of the list, in [0, 1], float64; 0 where all grades are 0, and for padding, which has
+    grade 0.
+    """
+    grades = precise(target)
     if gain == "exponential":
         # (2^g - 1) / (2^m - 1) in a form that neither overflows for large grades nor loses small ones.
         grades = grades * math.log(2)
@@ -93,17 +95,18 @@ def ideal(gains: Tensor, k: int | None) -> Tensor:
     return torch.where(value > 0, value, 1.0)
 
 
-def shared_discounts(scores: Tensor, real: Tensor, k: int | None) -> Tensor:
-    """The discount of each item, averaged over equal scores, float64; 0 where not ``real``."""
+def shared_discounts(scores: Tensor, mask: Tensor | None, k: int | None) -> Tensor:
+    """The discount of each item, averaged over equal scores, float64; 0 for padding."""
     table = discounts(scores.shape[-1], k, scores.device)
-    ordered, order = torch.where(real, scores, -torch.inf).sort(-1, descending=True)
+    ordered, order = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).sort(-1, descending=True)
     group = torch.zeros_like(order)
     group[..., 1:] = (ordered[..., 1:] != ordered[..., :-1]).cumsum(-1)
     empty = torch.zeros(scores.shape, dtype=table.dtype, device=scores.device)
     total = empty.scatter_add(-1, group, table.expand_as(empty))
     members = empty.scatter_add(-1, group, torch.ones_like(empty))
     shared = (total / members.clamp(min=1)).gather(-1, group)
-    return empty.scatter(-1, order, shared) * real
+    result = empty.scatter(-1, order, shared)
+    return result if mask is None else result * mask
 
 
 def check_grades(target: Tensor) -> None:
@@ -122,11 +125,13 @@ def check_settings(k: object, gain: object) -> None:
     check_choice("gain", gain, GAINS)
 
 
-def _prepare(scores: Tensor, target: Tensor, k: int | None, gain: str, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _prepare(
+    scores: Tensor, target: Tensor, k: int | None, gain: str, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     check_settings(k, gain)
-    scores, target = checked(scores, target, mask, check_grades, torch.float64)
+    scores, target, mask = checked(scores, target, mask, check_grades)
     check_finite(scores)
-    return scores, target
+    return scores, target, mask
 
 
 def _narrow(value: Tensor, scores: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 from directloss._checks import check_count, check_finite, check_positive, check_weight, fail, precise
 from directloss.kernels import PositionTables, compiles, largest, solve_rankings, spread_evenly
 from directloss.metrics.classification import checked
+from directloss.metrics.confusion import members
 
 ROUNDING = 1e-9
 """Slack for shares of counts: 0.7 * 10 must be 7."""
@@ -64,7 +65,7 @@ class PositionMetric:
         """What the loss is measured from: the value of the perfect ranking."""
         return torch.ones_like(P)
 
-    def tables(self, target: Tensor) -> PositionTables:
+    def tables(self, target: Tensor, mask: Tensor | None = None) -> PositionTables:
         """``m`` as compiled loops read it, for lists ``(b, n)``."""
         return PositionTables(self, target.shape[-1], **self.structure(target.shape[-1]))
 
@@ -74,9 +75,8 @@ class PositionMetric:
 
 
 def _total_of_first(values: Tensor, P: Tensor) -> Tensor:
-    """The sum of the first P values; 1 in place of 0, as it is a divisor."""
-    sums = pad(values.cumsum(-1), (1, 0))[P.long().clamp(max=values.shape[-1])]
-    return torch.where(sums > 0, sums, 1.0)
+    """The sum of the first P values, at least of one: it is a divisor, and the first value is positive."""
+    return values.cumsum(-1)[P.long().clamp(1, values.shape[-1]) - 1]
 
 
 def _ranks(P: Tensor, size: int) -> Tensor:
@@ -284,8 +284,7 @@ class CustomMetric(PositionMetric):
 
     def check(self, target: Tensor) -> None:
         """Raise if ``m`` is not finite, or not positive in sum, for lists like these."""
-        relevant, _ = counts(target)
-        i = torch.arange(1, max(int(relevant.max()), 1) + 1, dtype=torch.float64)
+        i = torch.arange(1, max(int((target == 1).sum(-1).max()), 1) + 1, dtype=torch.float64)
         n = torch.arange(target.shape[-1], dtype=torch.float64)
         perfect = self.worth(i, torch.zeros_like(i), i, n)
         check_finite(perfect, "weight(i, n)")
@@ -294,12 +293,9 @@ class CustomMetric(PositionMetric):
             rule = "must have a positive sum over the perfect ranking"
             fail("weight(i, n)", rule, perfect.cumsum(0).min().item())
 
-    def tables(self, target: Tensor) -> PositionTables:
-        relevant, irrelevant = counts(target)
-        return self._full_table(max(int(relevant.max()), 1), int(irrelevant.max()), target.shape[-1])
-
-    def _full_table(self, P: int, N: int, n: int) -> PositionTables:
-        i = torch.arange(1, P + 1, dtype=torch.float64)[:, None]
+    def tables(self, target: Tensor, mask: Tensor | None = None) -> PositionTables:
+        P, N = (int(most) for most in members(target, mask).sum(-1).reshape(2, -1).amax(1))
+        i = torch.arange(1, max(P, 1) + 1, dtype=torch.float64)[:, None]
         table = self.worth(i, torch.arange(N + 1, dtype=torch.float64)[None], i, i)
         check_finite(table, "weight(i, n)")
         grows = table[:, 1:] > table[:, :-1]
@@ -308,28 +304,24 @@ class CustomMetric(PositionMetric):
             rise = f"increasing from n = {column} to {column + 1} at i = {row + 1}"
             fail("weight(i, n)", "must not increase with n", rise, "Leave out epsilon and sign, which need that.")
         drop = float((table[:, :-1] - table[:, 1:]).amax()) if N else 0.0
-        return PositionTables(self, n, peak=drop or 1.0, table=table)
-
-
-def counts(target: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of relevant and irrelevant items along the last dimension, without padding."""
-    return (target == 1).sum(-1), (target == 0).sum(-1)
+        return PositionTables(self, target.shape[-1], peak=drop or 1.0, table=table)
 
 
 def evaluate(metric: PositionMetric, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """The metric of each ranking, shape ``b``; NaN where undefined (nothing relevant, or no pairs for AUC)."""
-    scores, target = checked(scores, target, mask)
+    scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
     if isinstance(metric, CustomMetric):
         metric.check(target)
-    relevant, irrelevant = counts(target)
+    labels = relevance(target, mask)
     if compiles(scores) and not isinstance(metric, CustomMetric):
-        losses = solve_rankings(scores, target, metric.tables(target), check_values=False).loss
+        losses = solve_rankings(scores, target, metric.tables(target), mask=mask, check_values=False).loss
     else:
-        losses = tensor_losses(metric, scores, relevance(target))
-    undefined = (relevant == 0) | ((irrelevant == 0) if metric.needs_irrelevant else False)
-    best = metric.best(precise(relevant), precise(irrelevant), scores.shape[-1])
-    return torch.where(undefined, torch.nan, best - losses).to(torch.promote_types(scores.dtype, torch.float32))
+        losses = tensor_losses(metric, scores, labels)
+    defined = labels.counted if metric.needs_irrelevant else labels.present[0].squeeze(-1)
+    P, N = labels.totals.squeeze(-1)
+    best = metric.best(P, N, scores.shape[-1])
+    return torch.where(defined, best - losses, torch.nan).to(torch.promote_types(scores.dtype, torch.float32))
 
 
 class Relevance(NamedTuple):
@@ -349,9 +341,9 @@ class Relevance(NamedTuple):
         return self.present.all(0).squeeze(-1)
 
 
-def relevance(target: Tensor, weight: Tensor | None = None) -> Relevance:
+def relevance(target: Tensor, mask: Tensor | None = None, weight: Tensor | None = None) -> Relevance:
     """Labels 1 and 0 as sizes: 1, or the weights of the items."""
-    sizes = precise(torch.stack((target == 1, target == 0)))
+    sizes = precise(members(target, mask))
     sizes = sizes if weight is None else sizes * weight
     totals = sizes.sum(-1, keepdim=True)
     return Relevance(sizes, totals, totals > 0)
@@ -366,22 +358,19 @@ def tensor_losses(metric: PositionMetric, scores: Tensor, labels: Relevance) -> 
     sizes = labels.sizes.gather(-1, order.expand(labels.sizes.shape))
     sums = pad(sizes.cumsum(-1), (1, 0))
     ends = torch.stack([torch.searchsorted(ordered, ordered, right=right) for right in (False, True)])
-    C, above = (
-        sums[0, ..., 1:],
-        sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape)),
-    )
+    C = sums[0, ..., 1:]
+    above = sums.unsqueeze(1).expand(2, *ends.shape[:-1], -1).gather(-1, ends.expand(2, *ends.shape))
     worth = metric.worth(C.clamp(min=1), spread_evenly(C, above), *labels.totals)
     z = metric.normaliser(labels.totals[0], labels.totals[1], scores.shape[-1])
     return losses_of(metric, (sizes[0] * worth).sum(-1, keepdim=True) / z, labels)
 
 
-def weighted_losses(metric: PositionMetric, scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+def weighted_losses(metric: PositionMetric, scores: Tensor, labels: Relevance, weight: Tensor) -> Tensor:
     """`tensor_losses` for items with weights.
 
     A tied relevant item, the heaviest first, ranks below its share of the tied irrelevant weight, rounded up to whole
     items as if these were equally heavy.
     """
-    labels = relevance(target, weight)
     heaviest = weight.expand(scores.shape).argsort(dim=-1, descending=True, stable=True)
     negated = -torch.nan_to_num(scores, nan=largest(scores.dtype))
     ordered, order = negated.gather(-1, heaviest).sort(dim=-1, stable=True)
@@ -486,11 +475,11 @@ def auc(scores: Tensor, target: Tensor, mask: Tensor | None = None, weight: Tens
     """
     if weight is None:
         return evaluate(PartialAUCMetric(), scores, target, mask)
-    scores, target = checked(scores, target, mask)
+    scores, target, mask = checked(scores, target, mask)
     check_finite(scores)
     weight = check_weight(weight, target.shape, "item")
-    value = 1 - weighted_losses(PartialAUCMetric(), scores, target, weight)
-    value = torch.where(relevance(target, weight).counted, value, torch.nan)
+    labels = relevance(target, mask, weight)
+    value = torch.where(labels.counted, 1 - weighted_losses(PartialAUCMetric(), scores, labels, weight), torch.nan)
     return value.to(torch.promote_types(scores.dtype, torch.float32))
 
 

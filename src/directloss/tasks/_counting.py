@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_finite, check_labels, check_same_shape, precise, warn_of_probabilities
-from directloss.kernels import binary_labels, compiles, label_array
-from directloss.metrics.confusion import count
-from directloss.moves import Metric, confusion, divided, flip_decisions, flipped
-from directloss.task import Defaults, Estimate, Expected, Task
+from directloss.kernels import compiles, label_rows
+from directloss.metrics.confusion import count, members
+from directloss.moves import Metric, divided, flip_decisions, flipped
+from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask
 from directloss.tasks._likelihood import of_decisions, wide
 
 ALL_YES = (
@@ -40,7 +40,7 @@ def check_decisions(scores: Tensor, target: Tensor, check_values: bool) -> None:
         check_labels(target, hint="Leave items out with mask. For labels -1 and 1 pass target > 0.")
 
 
-class CountTask(Task):
+class CountTask(PaddedTask):
     """Decide yes or no for each item, judged by a function of true and false positives and negatives.
 
     A new metric only implements `metric`; the loss is ``1 - metric``.
@@ -49,7 +49,6 @@ class CountTask(Task):
     defaults = Defaults(
         likelihood=0.1,  # cross-entropy decides at one half, a metric of rare positives far below
         density="logistic",
-        mask=True,
         no_flips="",
         no_item_weights="with different weights the best set of decisions to flip is a knapsack problem. Leave out "
         "epsilon and sign",
@@ -74,28 +73,32 @@ class CountTask(Task):
         """1 where the score is above 0, otherwise 0; in the dtype of the scores."""
         return (scores > 0).to(scores.dtype)
 
-    def infer(self, scores: Tensor, target: Tensor) -> Selection:
-        real = target >= 0
+    def infer(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Selection:
+        real = members(target, mask).any(0)
         return Selection(self.predict(scores) * real, real.sum(-1))
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Selection:
+    def augmented(
+        self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Mask = None
+    ) -> Selection:
         from directloss.kernels import flips  # slow to import
 
         scores = wide(scores.detach())
-        plain, shape = self.infer(scores, target), scores.shape
-        rows = scores.cpu().numpy().reshape(-1, shape[-1])
-        labels = binary_labels(target.cpu()).expand(shape).numpy().reshape(rows.shape)
+        plain, shape = self.infer(scores, target, mask), scores.shape
+        rows = scores.cpu().reshape(-1, shape[-1])
+        sides = members(target, mask).cpu().expand(2, *shape).reshape(2, *rows.shape)
+        counts = count(rows > 0, sides)
         steps = torch.as_tensor(epsilon, dtype=torch.float64, device="cpu").expand(shape[:-1]).reshape(-1).numpy()
         judge = flips.Judge(self._array_loss, self.line, self.monotone, sign)
-        flipped = torch.from_numpy(flips.best_flips(rows, labels, steps, judge)).reshape(shape).to(scores.device)
-        return plain._replace(chosen=torch.where(flipped, 1 - plain.chosen, plain.chosen))
+        flipped = torch.from_numpy(flips.best_flips(rows.numpy(), sides.numpy(), counts.numpy(), steps, judge))
+        return plain._replace(chosen=(plain.chosen - flipped.reshape(shape).to(plain.chosen)).abs())
 
-    def truth(self, target: Tensor) -> Selection:
-        return Selection((target == 1).to(torch.get_default_dtype()), (target >= 0).sum(-1))
+    def truth(self, target: Tensor, mask: Mask = None) -> Selection:
+        positive, negative = members(target, mask)
+        return Selection(positive.to(torch.get_default_dtype()), (positive | negative).sum(-1))
 
-    def loss(self, output: Tensor | Selection, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor | Selection, target: Tensor, mask: Mask = None) -> Tensor:
         chosen = output.chosen if isinstance(output, Selection) else output
-        losses = self.loss_of_counts(*count(chosen > 0, target == 1, target == 0))
+        losses = self.loss_of_counts(*count(chosen > 0, members(target, mask)))
         return losses.to(torch.promote_types(chosen.dtype, torch.float32))
 
     def score(self, scores: Tensor, output: Tensor | Selection) -> Tensor:
@@ -114,15 +117,11 @@ class CountTask(Task):
         """Warn once of scores that look like a mistake."""
         warn_of_probabilities(scores, "decisions", ALL_YES)
 
-    def counted(self, target: Tensor) -> Tensor | None:
-        """Problems with at least one item."""
-        return (target >= 0).any(-1)
-
-    def unit_epsilon(self, scores: Tensor, target: Tensor) -> Tensor:
+    def unit_epsilon(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Tensor:
         """``1 / (n d)``: a flipped decision changes F by ``|score| / n`` and the loss by at most ``d``, the larger loss
         of one miss and of one false alarm with all other decisions right.
         """
-        P, N = (precise((target == label).sum(-1)) for label in (1, 0))
+        P, N = precise(members(target, mask).sum(-1))
         none, miss, alarm = torch.zeros_like(P), P.clamp(max=1), N.clamp(max=1)
         worst = torch.maximum(
             self.loss_of_counts(P - miss, none, miss, N), self.loss_of_counts(P, alarm, none, N - alarm)
@@ -132,24 +131,22 @@ class CountTask(Task):
         return 1 / torch.where(stake > 0, stake, 1.0)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
-        metric = corrected(self.metric, request.flips)
+        metric, mask = corrected(self.metric, request.flips), request.mask
+        counted = self.counted(target, mask)
 
         def loss(*counts: Tensor) -> Tensor:
             return 1 - metric(*counts)
 
         if request.gradient and request.weight is None and compiles(scores):
             value, slope = self._compiled(loss, wide(scores), target, request)
-            counted = (target >= 0).any(-1) if request.mask is not None else None
         else:
             self.check(scores, target, request.check_values)
-            members = torch.stack((target == 1, target == 0))
-            counted = members.any(0).any(-1) if request.mask is not None else None
+            sides = members(target, mask)
             if not request.gradient:
-                return Expected(loss(*confusion((scores > 0)[None], members, request.weight))[0], counted=counted)
+                return Expected(loss(*count(scores > 0, sides, request.weight)), counted=counted)
             uniform, scale = request.noise.uniform(scores), float(request.noise.scale)
-            value, slope = flip_decisions(loss, wide(scores), members, uniform, scale, request.weight)
-            if request.mask is not None:
-                slope = slope * members.any(0)
+            value, slope = flip_decisions(loss, wide(scores), sides, uniform, scale, request.weight)
+            slope = slope if mask is None else slope * mask
         likelihood = of_decisions(scores, target, request) if request.likelihood else None
         return Expected(value, slope, likelihood, counted)
 
@@ -158,16 +155,19 @@ class CountTask(Task):
         from directloss.kernels import decisions  # slow to import
 
         self.check(scores, target, False)
-        scale, n = float(request.noise.scale), scores.shape[-1]
+        scale, n, mask = float(request.noise.scale), scores.shape[-1], request.mask
         likely, uniform = torch.sigmoid(divided(scores, scale)), request.noise.uniform(scores)
+        likely = likely if mask is None else likely * mask
         rows, chances = (one.contiguous().numpy().reshape(-1, n) for one in (scores, likely))
-        labels, drawn = label_array(target).reshape(-1, n), uniform.numpy().reshape(-1, *rows.shape)
+        labels, drawn = label_rows(target), uniform.numpy().reshape(-1, *rows.shape)
         counts, slope = np.empty((4, len(drawn) + 1, len(rows))), np.empty_like(rows)
         wrong = decisions.count_yes(rows, labels, chances, drawn, counts)
         if request.check_values:
             if wrong:
                 self.check(scores, target, True)
             self.warn(scores)
+        if mask is not None:  # padding has label 0, and never says yes
+            counts[3] -= (~mask).sum(-1).flatten().numpy()
         values = flipped(metric, torch.from_numpy(counts))
         decisions.weigh_flips(labels, chances, drawn, (values[:4] - values[2:]).numpy(), scale, slope)
         return values[2, 0].reshape(scores.shape[:-1]), torch.from_numpy(slope).reshape(scores.shape)

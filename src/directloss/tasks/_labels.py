@@ -10,24 +10,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_classes, check_finite, check_tensor, fail, precise
-from directloss.task import Defaults, Task
+from directloss._checks import check_classes, check_finite, check_tensor, fail, precise
+from directloss.task import Defaults, Mask, PaddedTask
 from directloss.tasks._likelihood import cross_entropy, wide
 
 Cost: TypeAlias = Tensor | Callable[[Tensor], Tensor] | None
 """None for 0-1, a matrix ``cost[true, predicted]``, or a function from the target to a table of costs."""
 
 
-class LabelTask(Task):
-    """The base of `Chain` and `Assignment`; subclasses implement `solve`. Outputs are labels ``(..., t)``, long."""
+class Labelling(NamedTuple):
+    """An output as F sees it."""
+
+    labels: Tensor
+    """Shape ``(..., t)``, long; meaningless for padding."""
+    mask: Mask = None
+
+
+class LabelTask(PaddedTask):
+    """The base of `Chain` and `Assignment`; subclasses implement `solve`. `predict` returns labels ``(..., t)``."""
 
     defaults = Defaults(
-        mask=True, no_item_weights="put the weights into cost, as a function of the target, which is just as exact"
+        no_item_weights="put the weights into cost, as a function of the target, which is just as exact"
     )
     event_dims = 2
     shape_words = "(..., t, c)"
@@ -41,41 +49,41 @@ class LabelTask(Task):
         self.cost = cost
 
     @abstractmethod
-    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
-        """The best labels for any scores ``(..., t, c)``, `IGNORE` where ``real`` ``(..., t)`` is False."""
+    def solve(self, scores: Tensor, mask: Mask) -> Tensor:
+        """The best labels for any scores ``(..., t, c)``."""
 
     def predict(self, scores: Tensor) -> Tensor:
-        return self.solve(wide(scores.detach()), torch.ones(scores.shape[:-1], dtype=torch.bool, device=scores.device))
+        return self.solve(wide(scores.detach()), None)
 
-    def infer(self, scores: Tensor, target: Tensor) -> Tensor:
-        return self.solve(wide(scores.detach()), self.truth(target) != IGNORE)
+    def infer(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Labelling:
+        return Labelling(self.solve(wide(scores.detach()), mask), mask)
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
-        scores, target = precise(scores.detach()), self.truth(target)
+    def augmented(
+        self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Mask = None
+    ) -> Labelling:
+        scores = precise(scores.detach())
         if isinstance(epsilon, Tensor):
             epsilon = epsilon.to(scores)[..., None, None]
-        return self.solve(scores + sign * epsilon * self.costs(target, scores), target != IGNORE)
+        return Labelling(self.solve(scores + sign * epsilon * self.costs(target.long(), scores), mask), mask)
 
-    def truth(self, target: Tensor) -> Tensor:
-        return target.long()
+    def truth(self, target: Tensor, mask: Mask = None) -> Labelling:
+        return Labelling(target.long(), mask)
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor | Labelling, target: Tensor, mask: Mask = None) -> Tensor:
         """Mean cost over the real positions, shape ``b``."""
-        target = self.truth(target)
-        real, at = target != IGNORE, output.clamp(min=0)
+        labels, target = output if isinstance(output, Tensor) else output.labels, target.long()
         if self.cost is None:
-            charge = (output != target).float()
+            charge = (labels != target).float()
         elif isinstance(self.cost, Tensor):
-            charge = wide(self.cost.to(target.device))[target.clamp(min=0), at]
+            charge = wide(self.cost.to(target.device))[target, labels]
         else:
-            charge = wide(self.cost(target)).gather(-1, at[..., None])[..., 0]
-        return (charge * real).sum(-1) / real.sum(-1).clamp(min=1)
+            charge = wide(self.cost(target)).gather(-1, labels[..., None])[..., 0]
+        return mean_of_real(charge, mask)
 
-    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+    def score(self, scores: Tensor, output: Tensor | Labelling) -> Tensor:
         """``F = 1/T * sum_t score[t, y_t]``."""
-        real = output != IGNORE
-        chosen = wide(scores).gather(-1, output.clamp(min=0)[..., None])[..., 0]
-        return (chosen * real).sum(-1) / real.sum(-1).clamp(min=1)
+        labels, mask = (output, None) if isinstance(output, Tensor) else output
+        return mean_of_real(wide(scores).gather(-1, labels[..., None])[..., 0], mask)
 
     def costs(self, target: Tensor, like: Tensor) -> Tensor:
         """The cost of each label at each position, in the shape and type of ``like``."""
@@ -83,7 +91,7 @@ class LabelTask(Task):
             labels = torch.arange(like.shape[-1], device=like.device)
             return (labels != target[..., None]).to(like)
         if isinstance(self.cost, Tensor):
-            return self.cost.to(like)[target.clamp(min=0)]
+            return self.cost.to(like)[target]
         table = check_tensor("cost(target)", self.cost(target)).to(like)
         if table.shape != like.shape:
             fail(
@@ -104,27 +112,25 @@ class LabelTask(Task):
             if callable(self.cost):
                 self.costs(target.long(), scores)
 
-    def counted(self, target: Tensor) -> Tensor | None:
-        """Problems with at least one real position."""
-        return (self.truth(target) != IGNORE).any(-1)
-
-    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
+    def unit_epsilon(self, scores: Tensor, target: Tensor, mask: Mask = None) -> float | Tensor:
         """One over the largest cost: F and L are means over the same positions."""
         if self.cost is None:
             return 1.0
         if isinstance(self.cost, Tensor):
             largest = self.cost.amax()
         else:
-            target = self.truth(target)
-            table = self.costs(target, wide(scores)).abs()
-            largest = torch.where((target != IGNORE)[..., None], table, 0.0).amax((-2, -1))
+            table = self.costs(target.long(), wide(scores)).abs()
+            largest = (table if mask is None else table * mask[..., None]).amax((-2, -1))
         return 1 / torch.where(largest > 0, largest, 1.0).to(scores.device)
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
+    def likelihood(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Tensor | None:
         """Mean cross-entropy over the real positions, as if they were independent."""
-        target = self.truth(target)
-        real = target != IGNORE
-        return (cross_entropy(scores, target) * real).sum(-1) / real.sum(-1).clamp(min=1)
+        return mean_of_real(cross_entropy(scores, target), mask)
+
+
+def mean_of_real(values: Tensor, mask: Mask) -> Tensor:
+    """The mean over the real positions, shape ``b``; 0 if there are none."""
+    return values.mean(-1) if mask is None else (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def _check_cost(cost: Tensor) -> None:

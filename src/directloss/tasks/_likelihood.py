@@ -26,11 +26,8 @@ def of_decisions(scores: Tensor, target: Tensor, request: Estimate) -> Tensor:
     For a ranking this is more than the likelihood of its order: it also fixes the level and the scale of the scores,
     so they are logits, and the noise is in their unit.
     """
-    scores, weight = wide(scores), request.weight
+    scores, weight = wide(scores), request.mask if request.weight is None else request.weight
     labels = target.to(scores.dtype)
-    if request.mask is not None and weight is None:
-        weight = request.mask
-        labels = labels * weight
     each = of_each_decision(scores, labels, request.flips)
     mass: int | Tensor
     if weight is None:
@@ -67,4 +64,4 @@ def of_classes(scores: Tensor, truth: Tensor) -> Tensor:
 def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
     """Of one class per problem, scores ``(..., c)`` and target ``(...)``."""
     logs = wide(scores).log_softmax(-1)
-    return -logs.gather(-1, target.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -logs.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_tensor, fail, name_of
+from directloss._checks import check_tensor, fail, name_of
+from directloss.task import Mask
 from directloss.tasks._labels import Cost, LabelTask
 from directloss.tasks.decomposable import Decomposable, GivenCosts, check_solvable
 
@@ -38,7 +39,7 @@ class Assignment(LabelTask):
         tensor([1, 0])
         >>> task.loss(task.predict(scores), torch.tensor([1, 2]))
         tensor(0.5000)
-        >>> task.augmented(scores, torch.tensor([1, 2]), epsilon=4.0, sign=-1)
+        >>> task.augmented(scores, torch.tensor([1, 2]), epsilon=4.0, sign=-1).labels
         tensor([1, 2])
     """
 
@@ -47,17 +48,16 @@ class Assignment(LabelTask):
     def __init__(self, *, cost: Cost = None) -> None:
         super().__init__(cost)
 
-    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
+    def solve(self, scores: Tensor, mask: Mask) -> Tensor:
         from scipy.optimize import linear_sum_assignment  # slow to import, and only assignments need it
 
         rows, columns = scores.shape[-2:]
         table = scores.cpu().double().reshape(-1, rows, columns).numpy()
-        present = real.reshape(-1, rows).cpu().numpy()
-        output = torch.full((len(table), rows), IGNORE)
-        for problem, (values, there) in enumerate(zip(table, present, strict=True)):
-            row, column = linear_sum_assignment(values[there], maximize=True)
-            output[problem, there.nonzero()[0][row]] = torch.from_numpy(column)
-        return output.reshape(real.shape).to(scores.device)
+        output = torch.zeros(len(table), rows, dtype=torch.long)
+        real = torch.ones_like(output) if mask is None else mask.reshape(-1, rows).cpu()
+        for values, there, columns_of in zip(table, real.bool(), output, strict=True):
+            columns_of[there] = torch.from_numpy(linear_sum_assignment(values[there.numpy()], maximize=True)[1])
+        return output.reshape(scores.shape[:-1]).to(scores.device)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         _check_width(scores)
@@ -66,14 +66,13 @@ class Assignment(LabelTask):
             fail("target", "must hold the column of each row", "a table in the shape of scores", hint)
         super().check(scores, target, check_values)
 
-    def counted(self, target: Tensor) -> Tensor | None:
+    def counted(self, target: Tensor, mask: Mask = None) -> Tensor | None:
         """Problems with at least one real row; the columns of the real rows must differ."""
-        ordered = self.truth(target).sort(-1).values
-        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] != IGNORE)
+        same = target[..., None] == target[..., None, :]
+        twice = (same if mask is None else same & (mask[..., None] & mask[..., None, :])).sum(-1) > 1
         if bool(twice.any()):
-            first = ordered[..., 1:][twice][0].item()
-            fail("target", "must give each row a different column", f"column {first} for more than one row")
-        return super().counted(target)
+            fail("target", "must give each row a different column", f"column {target[twice][0]} for more than one row")
+        return super().counted(target, mask)
 
     def __repr__(self) -> str:
         return f"Assignment({'' if self.cost is None else 'cost=...'})"

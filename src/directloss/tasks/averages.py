@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_choice, check_classes, check_finite, fail, precise
+from directloss._checks import check_choice, check_classes, check_finite, fail, precise
 from directloss._registry import as_task
-from directloss.moves import choose_classes, confusion
-from directloss.task import Defaults, Estimate, Expected, Task
+from directloss.metrics.confusion import count
+from directloss.moves import choose_classes
+from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask
 from directloss.tasks._counting import CountTask
 from directloss.tasks._likelihood import wide
+from directloss.tasks.classes import one_hot
 
 AVERAGES = ("macro", "weighted")
 
 
-class ClassAverage(Task):
+class ClassAverage(PaddedTask):
     """Choose one of c classes for each of t rows (samples, pixels), judged by the mean over the classes of a metric of
     the decisions "is it this class?".
 
@@ -40,7 +44,6 @@ class ClassAverage(Task):
     event_dims = 2
     shape_words = "(..., t, c)"
     defaults = Defaults(
-        mask=True,
         no_flips="the classes that wrong labels come from are not known",
         no_item_weights="give each row a weight by drawing rows accordingly",
     )
@@ -55,48 +58,43 @@ class ClassAverage(Task):
         """The class with the highest score; ties go to the lowest index."""
         return scores.argmax(-1)
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor, target: Tensor, mask: Mask = None) -> Tensor:
         classes = int(torch.maximum(output.max(), target.max())) + 1
-        return self._losses(output, target, classes)
+        return self._losses(output, classes, *self._members(target, classes, mask))
 
-    def _losses(self, output: Tensor, target: Tensor, classes: int) -> Tensor:
-        members, share = self._members(target, classes)
+    def _losses(self, output: Tensor, classes: int, members: Tensor, share: Tensor) -> Tensor:
         yes = output.unsqueeze(-2) == torch.arange(classes, device=output.device)[:, None]
-        return 1 - (self.task.metric(*confusion(yes[None], members))[0] * share).sum(-1)
+        return 1 - (self.task.metric(*count(yes, members)) * share).sum(-1)
 
-    def _members(self, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    def _members(self, target: Tensor, classes: int, mask: Mask) -> tuple[Tensor, Tensor]:
         """Which rows belong to each class and which do not, ``(2, ..., c, t)``; and how much each class counts."""
         inside = target.unsqueeze(-2) == torch.arange(classes, device=target.device)[:, None]
-        members = torch.stack((inside, ~inside & (target != IGNORE).unsqueeze(-2)))
-        rows = precise(inside.sum(-1))
+        members = torch.stack((inside, ~inside))
+        members = members if mask is None else members & mask.unsqueeze(-2)
+        rows = precise(members[0].sum(-1))
         share = rows if self.average == "weighted" else (rows > 0).to(rows.dtype)
         return members, share / share.sum(-1, keepdim=True).clamp(min=1)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         request.refuse_weight(self)
         self.check(scores, target, request.check_values)
-        scores = wide(scores)
-        losses, counted = self._losses(self.predict(scores), target, scores.shape[-1]), self.counted(target)
+        scores, mask, classes = wide(scores), request.mask, scores.shape[-1]
+        members, share = self._members(target, classes, mask)
+        losses, counted = self._losses(self.predict(scores), classes, members, share), self.counted(target, mask)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        members, share = self._members(target, scores.shape[-1])
         gumbel = request.noise.perturb(scores, self.defaults.density)
         slope = choose_classes(self.task.metric, scores, gumbel.argmax(-1), members, share, float(request.noise.scale))
-        likelihood = self._likelihood_slope(scores, target) if request.likelihood else None
+        likelihood = self._likelihood_slope(scores, target, mask) if request.likelihood else None
         return Expected(losses, -slope, likelihood, counted)
 
-    def _likelihood_slope(self, scores: Tensor, target: Tensor) -> Tensor:
+    def _likelihood_slope(self, scores: Tensor, target: Tensor, mask: Mask) -> Tensor:
         """Of cross-entropy. The rows of a class count by the geometric mean of all alike and all classes alike."""
-        truth = torch.zeros_like(scores).scatter(-1, target.long().clamp(min=0).unsqueeze(-1), 1.0)
-        real = (target != IGNORE).to(scores.dtype).unsqueeze(-1)
+        truth, real = one_hot(target, scores), 1.0 if mask is None else mask.unsqueeze(-1)
         rows = (truth * real).sum(-2, keepdim=True)
         own = (truth * rows).sum(-1, keepdim=True).clamp(min=1)
         whole = rows.sum(-1, keepdim=True) * (rows > 0).sum(-1, keepdim=True)
         return (scores.softmax(-1) - truth) * real * (own * whole.clamp(min=1)).rsqrt()
-
-    def counted(self, target: Tensor) -> Tensor:
-        """Problems with at least one row."""
-        return (target != IGNORE).any(-1)
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         if target.shape != scores.shape[:-1]:
@@ -106,15 +104,15 @@ class ClassAverage(Task):
             check_finite(scores)
             check_classes(target, scores.shape[-1])
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Tensor:
+    def augmented(self, scores: Tensor, target: Tensor, epsilon: Any, sign: int, mask: Mask = None) -> Tensor:
         fail("epsilon, sign", f"must be left out: {self!r} has no exact loss-augmented inference", "given")
 
-    def truth(self, target: Tensor) -> Tensor:
+    def truth(self, target: Tensor, mask: Mask = None) -> Tensor:
         return target
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
         """The mean score of the chosen classes."""
-        return wide(scores).gather(-1, output.clamp(min=0).unsqueeze(-1)).squeeze(-1).mean(-1)
+        return wide(scores).gather(-1, output.long().unsqueeze(-1)).squeeze(-1).mean(-1)
 
     def __repr__(self) -> str:
         return f"ClassAverage({self.task!r}, {self.average!r})"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from directloss._checks import IGNORE, check_finite, check_tensor, fail
-from directloss.tasks._labels import Cost, LabelTask
+from directloss._checks import check_finite, check_tensor, fail
+from directloss.task import Mask
+from directloss.tasks._labels import Cost, Labelling, LabelTask, mean_of_real
 from directloss.tasks._likelihood import wide
 
 
@@ -51,49 +53,48 @@ class Chain(LabelTask):
                 fail("transitions", "must be a floating-point matrix (c, c): from one label to the next", what)
         self.transitions = transitions
 
-    def solve(self, scores: Tensor, real: Tensor) -> Tensor:
+    def solve(self, scores: Tensor, mask: Mask) -> Tensor:
         if self.transitions is None:
-            return torch.where(real, scores.argmax(-1), IGNORE)
-        late = real[..., 1:] & ~real[..., :-1]
-        if bool(late.any()):
-            where = late.nonzero()[0].tolist()
-            fail("mask", "must have padding only at the end of each sequence", f"False right before {where}")
+            return scores.argmax(-1)
+        if mask is not None:
+            _check_at_end(mask)
         between = self.transitions.detach().to(scores)
         stay = torch.arange(scores.shape[-1], device=scores.device)
         best, origins = scores[..., 0, :], []
         for place in range(1, scores.shape[-2]):
             arrived, origin = (best[..., :, None] + between).max(-2)
-            here = real[..., place, None]
-            # Padding passes on the result of the last real position.
-            best = torch.where(here, arrived + scores[..., place, :], best)
-            origins.append(torch.where(here, origin, stay))
+            arrived = arrived + scores[..., place, :]
+            if mask is not None:  # padding passes on the result of the last real position
+                here = mask[..., place, None]
+                arrived, origin = torch.where(here, arrived, best), torch.where(here, origin, stay)
+            best = arrived
+            origins.append(origin)
         label = best.argmax(-1, keepdim=True)
         labels = [label]
         for origin in reversed(origins):
             label = origin.gather(-1, label)
             labels.append(label)
-        return torch.where(real, torch.cat(labels[::-1], -1), IGNORE)
+        return torch.cat(labels[::-1], -1)
 
-    def score(self, scores: Tensor, output: Tensor) -> Tensor:
+    def score(self, scores: Tensor, output: Tensor | Labelling) -> Tensor:
         unary = super().score(scores, output)
-        if self.transitions is None or output.shape[-1] == 1:
+        labels, mask = (output, None) if isinstance(output, Tensor) else output
+        if self.transitions is None:
             return unary
-        real = output != IGNORE
-        at = output.clamp(min=0)
-        steps = self.transitions.to(unary)[at[..., :-1], at[..., 1:]] * real[..., 1:]
-        return unary + steps.sum(-1) / real.sum(-1).clamp(min=1)
+        steps = self.transitions.to(unary)[labels[..., :-1], labels[..., 1:]]
+        return unary + mean_of_real(pad(steps, (1, 0)), mask)
 
-    def likelihood(self, scores: Tensor, target: Tensor) -> Tensor | None:
+    def likelihood(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Tensor | None:
         """Of a conditional random field: ``log sum_y exp(T F(y)) / T - F(target)``, by the forward recursion."""
         if self.transitions is None:
-            return super().likelihood(scores, target)
-        target, scores = self.truth(target), wide(scores)
-        real, between = target != IGNORE, self.transitions.to(scores)
-        total = scores[..., 0, :]
+            return super().likelihood(scores, target, mask)
+        scores = wide(scores)
+        between, total = self.transitions.to(scores), scores[..., 0, :]
         for place in range(1, scores.shape[-2]):
             arrived = (total[..., :, None] + between).logsumexp(-2) + scores[..., place, :]
-            total = torch.where(real[..., place, None], arrived, total)
-        return total.logsumexp(-1) / real.sum(-1).clamp(min=1) - self.score(scores, target)
+            total = arrived if mask is None else torch.where(mask[..., place, None], arrived, total)
+        T = scores.shape[-2] if mask is None else mask.sum(-1).clamp(min=1)
+        return total.logsumexp(-1) / T - self.score(scores, self.truth(target, mask))
 
     def check(self, scores: Tensor, target: Tensor, check_values: bool) -> None:
         super().check(scores, target, check_values)
@@ -108,3 +109,10 @@ class Chain(LabelTask):
         words = [] if self.transitions is None else [f"transitions={tuple(self.transitions.shape)}"]
         words += [] if self.cost is None else ["cost=..."]
         return f"Chain({', '.join(words)})"
+
+
+def _check_at_end(mask: Tensor) -> None:
+    late = mask[..., 1:] & ~mask[..., :-1]
+    if bool(late.any()):
+        where = late.nonzero()[0].tolist()
+        fail("mask", "must have padding only at the end of each sequence", f"False right before {where}")

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from directloss._checks import IGNORE, check_finite, check_same_shape, precise
+from directloss._checks import check_finite, check_same_shape, precise
 from directloss.kernels import bounded, compiles, move_graded
 from directloss.metrics.graded import check_grades, check_settings, ideal, relative_gains, shared_discounts
 from directloss.metrics.ranking import DCGMetric
 from directloss.moves import Lists, move_items
-from directloss.task import Estimate, Expected
+from directloss.task import Estimate, Expected, Mask
 from directloss.tasks.ranking import ListTask
 
 
@@ -78,26 +78,28 @@ class GradedNDCG(ListTask):
         self.k = k
         self.gain = gain
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> GradedRanking:
+    def augmented(
+        self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Mask = None
+    ) -> GradedRanking:
         relative = relative_gains(target, self.gain)
         # In float64, so that distinct scores stay distinct.
         step = epsilon.double()[..., None] if isinstance(epsilon, Tensor) else epsilon
-        return self._ranking(scores.double() - sign * step * relative, target, relative)
+        return self._ranking(scores.double() - sign * step * relative, relative, mask)
 
-    def truth(self, target: Tensor) -> GradedRanking:
-        return self.infer(target, target)
+    def truth(self, target: Tensor, mask: Mask = None) -> GradedRanking:
+        return self.infer(precise(target), target, mask)
 
-    def infer(self, scores: Tensor, target: Tensor) -> GradedRanking:
+    def infer(self, scores: Tensor, target: Tensor, mask: Mask = None) -> GradedRanking:
         """The ranking as F sees it: the real items with their discounts."""
-        return self._ranking(scores, target, relative_gains(target, self.gain))
+        return self._ranking(scores, relative_gains(target, self.gain), mask)
 
-    def _ranking(self, scores: Tensor, target: Tensor, relative: Tensor) -> GradedRanking:
-        shared = shared_discounts(scores, target >= 0, self.k)
+    def _ranking(self, scores: Tensor, relative: Tensor, mask: Mask) -> GradedRanking:
+        shared = shared_discounts(scores, mask, self.k)
         return GradedRanking(shared, shared / ideal(relative, self.k)[..., None])
 
-    def loss(self, output: Tensor | GradedRanking, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor | GradedRanking, target: Tensor, mask: Mask = None) -> Tensor:
         """``1 - NDCG`` of a ranking, or of plain ranks from `predict`; in float64."""
-        ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target)
+        ranking = output if isinstance(output, GradedRanking) else self.infer(-output, target, mask)
         # Clamped against rounding.
         return (1 - (relative_gains(target, self.gain) * ranking.coefficients).sum(-1)).clamp(0, 1)
 
@@ -107,11 +109,10 @@ class GradedNDCG(ListTask):
             check_finite(scores)
             check_grades(target)
 
-    def counted(self, target: Tensor) -> Tensor | None:
+    def counted(self, target: Tensor, mask: Mask = None) -> Tensor:
         """Lists with at least two different grades."""
         grades = precise(target)
-        lowest = torch.where(grades == IGNORE, torch.inf, grades).amin(-1)
-        return grades.amax(-1) > lowest
+        return grades.amax(-1) > (grades if mask is None else grades.masked_fill(~mask, torch.inf)).amin(-1)
 
     def likelihood_slope(self, scores: Tensor, target: Tensor, request: Estimate) -> Tensor | None:
         """Binary cross-entropy with the relative gain of each item as its probability of a yes."""
@@ -121,24 +122,20 @@ class GradedNDCG(ListTask):
         """All items move all others: each adds one to the rank, and counts by its gain."""
         request.refuse_weight(self)
         self.check(scores, target, request.check_values)
-        losses, counted = self.loss(self.infer(scores, target), target), self.counted(target)
+        mask, relative = request.mask, relative_gains(target, self.gain)
+        losses, counted = self.loss(self._ranking(scores, relative, mask), target), self.counted(target, mask)
         if not request.gradient:
             return Expected(losses, counted=counted)
-        noise, relative = request.noise, relative_gains(target, self.gain)
-        noisy, z = noise.perturb(scores, self.defaults.density), ideal(relative, self.k)[..., None]
-        shown = True if counted is None else counted[..., None]
-        likelihood, curvature = self.likelihood_slope(scores, target, request), None
+        noise, z, shown = request.noise, ideal(relative, self.k)[..., None], counted[..., None]
+        noisy, likelihood = noise.perturb(scores, self.defaults.density), self.likelihood_slope(scores, target, request)
         if compiles(scores) and not request.curvature:
-            gains = torch.where(target >= 0, relative / z, -1.0)
-            slope = move_graded(scores, noisy, float(noise.scale), gains, DCGMetric(self.k).tables(target)) * shown
-            return Expected(losses, slope, likelihood, counted)
-        real = precise(target >= 0)
+            slope = move_graded(scores, noisy, float(noise.scale), relative / z, DCGMetric(self.k).tables(target), mask)
+            return Expected(losses, slope * shown, likelihood, counted)
+        real = torch.ones_like(relative) if mask is None else precise(mask)
         lists = Lists(torch.stack((real, torch.zeros_like(real))), self._worth, z, relative)
-        clean, noisy = (torch.where(target >= 0, one, -torch.inf) for one in (scores.to(noisy.dtype), noisy))
-        moved = move_items(lists, clean, noisy, float(noise.scale), request.curvature)
-        if moved.curvature is not None:
-            curvature = -moved.curvature * shown
-        return Expected(losses, bounded(-moved.slope * shown, noisy.dtype), likelihood, counted, curvature)
+        moved = move_items(lists, scores.to(noisy.dtype), noisy, float(noise.scale), mask, request.curvature)
+        bend = None if moved.curvature is None else moved.curvature * shown
+        return Expected(losses, bounded(moved.slope * shown, noisy.dtype), likelihood, counted, bend)
 
     def _worth(self, rank: Tensor, _: Tensor) -> Tensor:
         return DCGMetric(self.k).column(rank, rank, rank)

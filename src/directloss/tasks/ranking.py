@@ -22,6 +22,7 @@ from torch import Tensor
 from directloss._checks import check_finite, check_labels, check_same_shape, fail, name_of, precise, warn_once
 from directloss._dynamo import traced
 from directloss.kernels import BINARY, bounded, compiles, largest, solve_rankings
+from directloss.metrics.confusion import members
 from directloss.metrics.ranking import (
     AveragePrecisionMetric,
     CustomMetric,
@@ -35,14 +36,13 @@ from directloss.metrics.ranking import (
     RecallAtKMetric,
     ReciprocalRankMetric,
     Relevance,
-    counts,
     losses_of,
     relevance,
     tensor_losses,
     weighted_losses,
 )
 from directloss.moves import Lists, move_items
-from directloss.task import Defaults, Estimate, Expected, Solve, Solved, Task
+from directloss.task import Defaults, Estimate, Expected, Mask, PaddedTask, Solve, Solved
 from directloss.tasks._likelihood import of_decisions, wide
 
 
@@ -57,7 +57,7 @@ class Ranking(NamedTuple):
     """dF/dscores: (others - 2 above) / (PN) for each item, if all weights are 1. Shape ``(..., n)``, float64."""
 
 
-class ListTask(Task):
+class ListTask(PaddedTask):
     """The base of tasks with ranked lists. Outputs, except those of `predict`, have the coefficients of F."""
 
     defaults = Defaults(
@@ -65,7 +65,6 @@ class ListTask(Task):
         likelihood=0.1,
         sign=+1,
         density="uniform",
-        mask=True,
         no_flips="a metric of ranks has no exact correction, and hardly needs one: it is not moved by what all items "
         "share",
     )
@@ -110,28 +109,30 @@ class RankingTask(ListTask):
     def __init__(self, metric: PositionMetric) -> None:
         self.metric = metric
 
-    def infer(self, scores: Tensor, target: Tensor) -> Ranking:
+    def infer(self, scores: Tensor, target: Tensor, mask: Mask = None) -> Ranking:
         """The ranking as F sees it: only pairs of a relevant and an irrelevant item, with ties spread evenly."""
-        tables = self.metric.tables(target)
-        solved = solve_rankings(scores.detach(), target, tables, above="predicted", check_values=False)
-        return _ranking(solved.above, target)
+        tables = self.metric.tables(target, mask)
+        solved = solve_rankings(scores.detach(), target, tables, mask=mask, above="predicted", check_values=False)
+        return _ranking(solved.above, members(target, mask))
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
+    def augmented(
+        self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Mask = None
+    ) -> Ranking:
         solved = solve_rankings(
-            scores.detach(), target, self.metric.tables(target), epsilon=epsilon, signs=(sign,), above="augmented",
-            check_values=False,
+            scores.detach(), target, self.metric.tables(target, mask), mask=mask, epsilon=epsilon, signs=(sign,),
+            above="augmented", check_values=False,
         )  # fmt: skip
-        return _ranking(solved.above, target)
+        return _ranking(solved.above, members(target, mask))
 
-    def truth(self, target: Tensor) -> Ranking:
-        relevant, _ = counts(target)
-        return _ranking(torch.where(target == 0, relevant[..., None], 0), target)
+    def truth(self, target: Tensor, mask: Mask = None) -> Ranking:
+        sides = members(target, mask)
+        return _ranking(sides[1] * sides[0].sum(-1, keepdim=True), sides)
 
-    def loss(self, output: Tensor | Ranking, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor | Ranking, target: Tensor, mask: Mask = None) -> Tensor:
         """The loss of a ranking, or of plain ranks from `predict`; in float64."""
-        ranking = output if isinstance(output, Ranking) else self.infer(-output, target)
+        ranking = output if isinstance(output, Ranking) else self.infer(-output, target, mask)
         n = torch.where(target == 1, ranking.above, target.shape[-1]).sort(dim=-1).values
-        P, N = (precise(count)[..., None] for count in counts(target))
+        P, N = relevance(target, mask).totals
         i = torch.arange(1, n.shape[-1] + 1, dtype=P.dtype, device=n.device)
         worth = torch.where(i <= P, self.metric.worth(i.expand(n.shape), precise(n), P, N), 0.0).sum(-1, keepdim=True)
         losses = self.metric.best(P, N, n.shape[-1]) - worth / self.metric.normaliser(P, N, n.shape[-1])
@@ -143,26 +144,27 @@ class RankingTask(ListTask):
             check_finite(scores)
             check_labels(target, hint=BINARY)
 
-    def counted(self, target: Tensor) -> Tensor | None:
-        relevant, irrelevant = counts(target)
-        return (relevant > 0) & (irrelevant > 0)
+    def counted(self, target: Tensor, mask: Mask = None) -> Tensor | None:
+        return relevance(target, mask).counted
 
-    def value(self, losses: Tensor, target: Tensor) -> Tensor:
+    def value(self, losses: Tensor, target: Tensor, mask: Mask = None) -> Tensor:
         """The best value for these labels, minus the loss."""
-        P, N = (precise(count) for count in counts(target))
+        P, N = relevance(target, mask).totals.squeeze(-1)
         return self.metric.best(P, N, target.shape[-1]).to(losses) - losses
 
-    def unit_epsilon(self, scores: Tensor, target: Tensor) -> float | Tensor:
+    def unit_epsilon(self, scores: Tensor, target: Tensor, mask: Mask = None) -> float | Tensor:
         """``2 z / (P N peak)``: an exchange of two neighbours changes F by ``2 / (P N)`` times the difference of their
         scores, and the metric by at most ``peak / z``. For AP this is ``4 / N``.
         """
-        P, N = (precise(count) for count in counts(target))
-        z = self.metric.normaliser(P, N, target.shape[-1])
-        return 2 * z / ((P * N).clamp(min=1) * self.metric.tables(target).peak)
+        P, N = relevance(target, mask).totals.squeeze(-1)
+        z, peak = self.metric.normaliser(P, N, target.shape[-1]), self.metric.tables(target, mask).peak
+        unit: Tensor = 2 * z / (P * N).clamp(min=1) / peak
+        return unit
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
         check_same_shape(target, scores)
-        weight = None if request.weight is None else _distinct(self, target, request.weight)
+        values = (1.0,) if request.weight is None else _distinct(self, request.weight)
+        weight = request.weight if len(values) > 1 else None  # equal weights change nothing
         if isinstance(self.metric, CustomMetric):
             self.check(scores, target, request.check_values)
             if request.check_values:
@@ -171,10 +173,10 @@ class RankingTask(ListTask):
             return self._compiled(scores, target, request)
         else:
             self.check(scores, target, request.check_values)
-        labels = relevance(target, None if weight is None else weight.sizes)
+        labels = relevance(target, request.mask, weight)
         counted = labels.counted
         if weight is not None:
-            losses = weighted_losses(self.metric, scores, target, weight.sizes)
+            losses = weighted_losses(self.metric, scores, labels, weight)
         elif not request.gradient:
             losses = tensor_losses(self.metric, scores, labels)
         if not request.gradient:
@@ -182,15 +184,13 @@ class RankingTask(ListTask):
         # Where nobody checks, NaN is the largest score.
         clean = wide(torch.nan_to_num(scores, nan=largest(scores.dtype)))
         noisy, width = request.noise.perturb(clean, self.defaults.density), float(request.noise.scale)
-        if request.mask is not None:
-            clean, noisy = (torch.where(request.mask, one, -torch.inf) for one in (clean, noisy))
-        lists = position_lists(self.metric, labels, (1.0,) if weight is None else weight.values)
-        moved = move_items(lists, clean, noisy, width, request.curvature)
+        lists = position_lists(self.metric, labels, (1.0,) if weight is None else values)
+        moved = move_items(lists, clean, noisy, width, request.mask, request.curvature)
         if weight is None:
             losses = losses_of(self.metric, moved.value, labels)
         shown = counted.unsqueeze(-1)
-        bend = None if moved.curvature is None else -moved.curvature * shown
-        slope = bounded(-moved.slope * shown, noisy.dtype)
+        bend = None if moved.curvature is None else moved.curvature * shown
+        slope = bounded(moved.slope * shown, noisy.dtype)
         return Expected(losses, slope, self.likelihood_slope(scores, target, request), counted, bend)
 
     def _compiled(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -198,16 +198,16 @@ class RankingTask(ListTask):
         noise = request.noise
         noisy = noise.perturb(scores, self.defaults.density) if request.gradient else None
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), noisy=noisy, check_values=request.check_values,
-            width=float(noise.scale) if request.gradient else 0.0,
+            scores, target, self.metric.tables(target), mask=request.mask, noisy=noisy,
+            width=float(noise.scale) if request.gradient else 0.0, check_values=request.check_values,
         )  # fmt: skip
         return Expected(solved.loss, solved.gradient, self.likelihood_slope(scores, target, request), solved.counted)
 
     def fused(self, scores: Tensor, target: Tensor, request: Solve) -> Solved:
         check_same_shape(target, scores)
         solved = solve_rankings(
-            scores, target, self.metric.tables(target), epsilon=request.epsilon, noisy=request.noisy,
-            signs=request.signs if request.gradient else (), check_values=request.check_values,
+            scores, target, self.metric.tables(target, request.mask), mask=request.mask, epsilon=request.epsilon,
+            noisy=request.noisy, signs=request.signs if request.gradient else (), check_values=request.check_values,
         )  # fmt: skip
         return Solved(solved.loss, solved.gradient, solved.counted)
 
@@ -216,41 +216,34 @@ class RankingTask(ListTask):
         return f"{type(self).__name__}({', '.join(name_of(value) for value in settings if value is not None)})"
 
 
-def _ranking(above: Tensor, target: Tensor) -> Ranking:
-    """Counts with the resulting coefficients of F."""
-    relevant, irrelevant = (count[..., None] for count in counts(target))
-    others = torch.where(target == 1, irrelevant, relevant)
-    real = (target >= 0) & (irrelevant > 0) & (relevant > 0)
-    coefficients = torch.where(real, (others - 2 * above) / (relevant * irrelevant).clamp(min=1).double(), 0.0)
-    return Ranking(above, coefficients)
+def _ranking(above: Tensor, sides: Tensor) -> Ranking:
+    """Counts with the resulting coefficients of F, for the relevant and the irrelevant items ``(2, ..., n)``."""
+    pairs = sides.sum(-1, keepdim=True).prod(0).clamp(min=1).double()
+    return Ranking(above, (_others(sides) - 2 * above) / pairs)
 
 
-class Distinct(NamedTuple):
-    """Weights of items."""
-
-    sizes: Tensor
-    """Shape ``(..., n)``, float64."""
-    values: tuple[float, ...]
-    """The distinct ones, ascending."""
+def _others(sides: Tensor) -> Tensor:
+    """How many items of the other class there are, for each item; 0 for padding."""
+    return (sides * sides.sum(-1, keepdim=True).flip(0)).sum(0)
 
 
 CELLS = 1 << 26
 """The largest number of items times distinct weights: half a gigabyte for each table of float64."""
 
 
-def _distinct(task: RankingTask, target: Tensor, weight: Tensor) -> Distinct | None:
-    """The weights of items, if the metric is defined for them and they are few enough; None if all are equal."""
+def _distinct(task: RankingTask, weight: Tensor) -> tuple[float, ...]:
+    """The distinct weights of real items, ascending, if the metric is defined for them and they are few enough."""
     if not task.metric.weighable:
         hint = 'Weighted ranks are defined for "ap", "auc", "pauc" and "recall_at_fpr".'
         fail("weight", f"must hold one weight per problem of {task!r}", "one per item", hint)
     if traced():
         fail("weight", "must hold one weight per problem inside graphs and transforms", "one per item")
-    values = tuple(torch.unique(weight[target >= 0]).tolist())
+    values = tuple(torch.unique(weight[weight > 0]).tolist())
     if len(values) * weight.numel() > CELLS:
         hint = "Round the weights, or shorten the lists."
         rule = f"must have fewer distinct values: times {weight.numel():,} items they may be at most {CELLS:,}"
         fail("weight", rule, f"{len(values):,} distinct values", hint)
-    return Distinct(weight, values) if len(values) > 1 else None
+    return values
 
 
 def position_lists(metric: PositionMetric, labels: Relevance, weights: tuple[float, ...] = (1.0,)) -> Lists:
@@ -364,14 +357,13 @@ class AUC(RankingTask):
     def __init__(self) -> None:
         super().__init__(PartialAUCMetric())
 
-    def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> Ranking:
+    def augmented(
+        self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int, mask: Mask = None
+    ) -> Ranking:
         """Pairs decide alone: sign -1 is sign +1 for the list upside down, which finds its items one by one."""
-        ranking = super().augmented(sign * scores, target, epsilon, +1)
-        if sign > 0:
-            return ranking
-        relevant, irrelevant = (count[..., None] for count in counts(target))
-        others = torch.where(target == 1, irrelevant, torch.where(target == 0, relevant, 0))
-        return _ranking(others - ranking.above, target)
+        ranking = super().augmented(sign * scores, target, epsilon, +1, mask)
+        sides = members(target, mask)
+        return ranking if sign > 0 else _ranking(_others(sides) - ranking.above, sides)
 
     def __repr__(self) -> str:
         return "AUC()"
