@@ -25,7 +25,7 @@ from torch import Tensor
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Split, thirds
 from directloss_repro.experiments import voc_action
-from directloss_repro.experiments.base import Experiment, Source, scorer
+from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.reports import description as report
 
 
@@ -71,7 +71,6 @@ DIGITS_NOISE = Experiment(
     paper="the form of ICML 2016, Table 1 and Fig. 4",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=scorer,
     description=report.Description(
         title="Ten classes under label noise",
         question=(
@@ -80,10 +79,7 @@ DIGITS_NOISE = Experiment(
         ),
         paper=f"{report.MAIN}, Sec. 4.2, Table 1 and Fig. 4",
         metrics=("test_ap",),
-        figures=(
-            report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"),
-            report.Figure("lead", "test_ap", first="pos-ap"),
-        ),
+        figures=report.over_noise("pos-ap", "ICML 2016, Fig. 4"),
         claims=voc_action.CLAIMS,
         reference=report.Reference(
             "Paper, Table 1: mean over 10 action classes of PASCAL VOC 2012", voc_action.MEANS, voc_action.NOISES
