@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 from functools import lru_cache, partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ from directloss_repro.records import Params
 from directloss_repro.seeding import generator
 
 from benchmarks import features, labelme
-from benchmarks.labelme import METHODS, METRICS, MODELS, RAW, judged
-from benchmarks.stacked import Batches, Networks, train
+from benchmarks.labelme import METHODS, MODELS
 from benchmarks.study import from_command_line
 
 VERSION, SETTINGS = "1", "third version"
@@ -66,16 +64,8 @@ def parts(root: Path, labels: str, seeds: int) -> tuple[list[Part], list[Part], 
 
 
 def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-    """All seeds and rates of a cell."""
-    labels, model, metric = str(cell.group).split(" / ")
-    fitting, *others = parts(root, labels, seeds)
-    batches = Batches(fitting, range(seeds), BATCH)
-    loss = METHODS[cell.method](metric, batches.size, generator("cifar10n noise", labels))
-    networks = Networks(batches.x.shape[2], MODELS[model], CLASSES, range(seeds), RATES)
-    judge = partial(judged, metric=metric, ranks=cell.method == RAW)
-    chosen = train(networks, loss, judge, others, batches, steps=STEPS, looks=LOOKS)
-    of_seeds = {f"test {seed}": value for seed, value in enumerate(chosen.test)}
-    return Outcome({"test": mean(chosen.test), **of_seeds}, shown={"rates": chosen.rates, "steps": chosen.steps})
+    data = parts(root, str(cell.group).partition(" / ")[0], seeds)
+    return labelme.train_on(data, cell, "cifar10n", CLASSES, BATCH, RATES, steps=STEPS, looks=LOOKS)
 
 
 def settings(cell: Cell) -> list[Params]:
@@ -84,14 +74,7 @@ def settings(cell: Cell) -> list[Params]:
 
 
 def study(arguments: argparse.Namespace) -> Campaign:
-    cells = tuple(
-        Cell(f"{labels} / {model} / {metric}", method)
-        for labels in arguments.labels
-        for model in arguments.models
-        for metric in METRICS
-        for method in arguments.methods
-        if metric == "macro AP" or not method.endswith(", softmax")  # the softmax decides as the scores do
-    )
+    cells = labelme.cells_of(arguments.labels, arguments.models, arguments.methods)
     trainer, version = partial(train_cell, arguments.data_root, arguments.seeds), f"{VERSION}, {arguments.seeds} seeds"
     return Campaign("cifar10n", version, cells, settings, trainer, lambda cell: "test", seeds=1)
 

@@ -19,7 +19,7 @@ and answers.txt (photographs x people, -1 for no answer).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
@@ -122,29 +122,38 @@ def measured(scores: Tensor, target: Tensor, metric: str, ranks: bool) -> Tensor
     return dl.metrics.average_precision(scores.mT, one_hot(target, scores.shape[2]).mT).double().mean(1)
 
 
-def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
-    """All seeds and rates of a cell."""
-    labels, model, metric = str(cell.group).split(" / ")
-    fitting, *others = parts(root, labels, seeds)
-    batches = Batches(fitting, range(seeds), BATCH)
-    loss = METHODS[cell.method](metric, batches.size, generator("labelme noise", labels))
-    networks = Networks(batches.x.shape[2], MODELS[model], CLASSES, range(seeds), RATES)
+def train_on(
+    data: Sequence[list[Part]], cell: Cell, name: str, classes: int, batch: int, rates: Sequence[float], **steps: int
+) -> Outcome:
+    """All seeds and rates of a cell. ``data`` has the training, validation and test parts of each seed."""
+    (labels, model, metric), (fitting, *others) = str(cell.group).split(" / "), data
+    seeds = range(len(fitting))
+    batches = Batches(fitting, seeds, batch)
+    loss = METHODS[cell.method](metric, batches.size, generator(f"{name} noise", labels))
+    networks = Networks(batches.x.shape[2], MODELS[model], classes, seeds, rates)
     judge = partial(judged, metric=metric, ranks=cell.method == RAW)
-    chosen = train(networks, loss, judge, others, batches, steps=STEPS, looks=LOOKS)
+    chosen = train(networks, loss, judge, others, batches, **steps)
     of_seeds = {f"test {seed}": value for seed, value in enumerate(chosen.test)}
     return Outcome({"test": mean(chosen.test), **of_seeds}, shown={"rates": chosen.rates, "steps": chosen.steps})
 
 
-def study(arguments: argparse.Namespace) -> Campaign:
-    cells = tuple(
-        Cell(f"{labels} / {model} / {metric}", method)
-        for labels in LABELS
-        for model in MODELS
+def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed: int) -> Outcome:
+    data = parts(root, str(cell.group).partition(" / ")[0], seeds)
+    return train_on(data, cell, "labelme", CLASSES, BATCH, RATES, steps=STEPS, looks=LOOKS)
+
+
+def cells_of(labels: Iterable[str], models: Iterable[str], methods: Iterable[str]) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(f"{place} / {metric}", method)
+        for place in (f"{kind} / {model}" for kind in labels for model in models)
         for metric in METRICS
-        for method in METHODS
+        for method in methods
         if metric == "macro AP" or not method.endswith(", softmax")  # the softmax decides as the scores do
     )
-    trainer = partial(train_cell, arguments.data_root, arguments.seeds)
+
+
+def study(arguments: argparse.Namespace) -> Campaign:
+    cells, trainer = cells_of(LABELS, MODELS, METHODS), partial(train_cell, arguments.data_root, arguments.seeds)
     return Campaign(
         "labelme", f"1, {arguments.seeds} seeds", cells, lambda cell: [{}], trainer, lambda cell: "test", seeds=1
     )

@@ -10,6 +10,7 @@ import torch
 
 # The problems of the tests are tiny: a second thread costs more than it brings, and test processes share the cores.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 os.environ.setdefault("MPLBACKEND", "agg")
 
 # The same examples in every run and on every machine; no example is too slow for a shared one.

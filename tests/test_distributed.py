@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ SCORES, LABELS = torch.tensor([2.0, 1.0, 0.0, 0.5]), torch.tensor([0, 1, 0, 1])
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """What went wrong in each check, for each process. Processes take long to start, so they do all checks in turn."""
     folder: Path = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(run_all, (request.param, str(folder)), request.param)
+    start = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
+    if start == "forkserver":  # one process imports torch, and the others are its copies
+        get_context(start).set_forkserver_preload(["directloss.distributed"])  # type: ignore[attr-defined]
+    torch.multiprocessing.start_processes(run_all, (request.param, str(folder)), request.param, start_method=start)
     return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
 
 

@@ -179,6 +179,34 @@ def test_site_has_every_heading_and_every_example(page: Path, site: Path) -> Non
     assert "```" not in seen.prose
 
 
+NOTEBOOKS = {"first_steps": 4, "own_metric": 1, "wrong_labels": 2}
+"""The notebooks, which the build executes from top to bottom, and how many pictures they draw."""
+
+
+def test_every_notebook_is_known_and_in_the_navigation() -> None:
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.py")} == set(NOTEBOOKS)
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert [name for name in NOTEBOOKS if f"notebooks/{name}.md" not in navigation] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_show_what_they_say(name: str, site: Path) -> None:
+    seen, folder = rendered(site, f"notebooks/{name}"), site / "notebooks"
+    shown = "\n".join(seen.code)
+    assert len(list(folder.glob(f"{name}-*.png"))) == NOTEBOOKS[name]
+    assert (folder / f"{name}.ipynb").is_file()
+    assert "```" not in seen.prose
+    assert "ipykernel" not in shown
+    if name == "own_metric":
+        plain, tuned, metric = map(float, re.findall(r"test rows (0\.\d+)", shown))
+        assert metric > plain + 0.03
+        assert abs(metric - tuned) < 0.02
+    if name == "wrong_labels":
+        ap = {loss: float(value) for loss, value in re.findall(r"wrong labels, ([\w -]+): test AP (0\.\d+)", shown)}
+        assert ap["direct loss"] > ap["cross-entropy"]
+
+
 @pytest.mark.slow
 def test_examples_of_docstrings_are_code(site: Path) -> None:
     seen = rendered(site, "api")

@@ -210,7 +210,7 @@ def test_the_test_sees_a_breach() -> None:
         (SOURCE / "integrations" / "made_up.py", "from directloss_repro.training import train"),
         (REPRO / "reports" / "made_up.py", "from directloss_repro.training import train"),
         (REPRO / "reports" / "made_up.py", "import torch"),
-        (REPRO / "data" / "made_up.py", "from directloss_repro.experiments import EXPERIMENTS"),
+        (REPRO / "data" / "made_up.py", "from directloss_repro.experiments import get_experiment"),
         (REPRO / "campaign.py", "from directloss_repro.runner import Training"),
         (REPRO / "experiments" / "made_up.py", "from directloss.direct import direct_loss"),
         (REPRO / "experiments" / "made_up.py", "from ..training import train"),

@@ -38,7 +38,7 @@ def show_list() -> None:
     from rich.table import Table
 
     from directloss import tasks
-    from directloss_repro.experiments import EXPERIMENTS
+    from directloss_repro.experiments import get_experiment
     from directloss_repro.methods import SUMMARIES
 
     console = Console(highlight=False)
@@ -55,7 +55,7 @@ def show_list() -> None:
     show(
         "Experiments (run one with: directloss reproduce NAME; * needs --data-root)",
         ("name", "what it shows", "paper"),
-        ((one.name + (" *" if one.check_data else ""), one.summary, one.paper) for one in EXPERIMENTS.values()),
+        ((one.name + (" *" if one.check_data else ""), one.summary, one.paper) for one in map(get_experiment, FILES)),
     )
     show("Methods (for --methods; TASK is 01 or a name below, as in pos-ap)", ("name", "what it is"), SUMMARIES.items())
     show("Tasks (what a network can be trained on)", ("name", "what it is"), tasks.summaries().items())

@@ -108,6 +108,9 @@ class Config(Frozen):
     momentum: Annotated[Number, Field(ge=0, lt=1)] = 0.9
     """For ``sgd`` only."""
 
+    known_classes: ClassVar[tuple[str, ...]] = ()
+    """The classes that there are, if the data has any."""
+
     def check(self) -> None:
         """Raise unless budgets are equal, methods with an epsilon have values for it, and nothing is listed twice."""
         grids = self.grids()
@@ -123,6 +126,9 @@ class Config(Frozen):
         for name, values in (("methods", self.methods), ("noise", self.noise)):
             if not values or len(set(values)) != len(values):
                 fail(name, "must have at least one, and each once", ", ".join(map(str, values)) or "empty")
+        unknown = [name for name in self.classes if name not in self.known_classes]
+        if self.known_classes and (unknown or not self.classes):
+            fail("classes", f"must be among {', '.join(self.known_classes)}", ", ".join(unknown) or "empty")
 
     # ------------------------------------------------------------------ derived settings
 

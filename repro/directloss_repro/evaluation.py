@@ -18,7 +18,7 @@ from directloss.metrics import classification
 from directloss.metrics.ranking import average_precision
 from directloss.tasks import Error
 from directloss_repro.data import Part, Split
-from directloss_repro.data.keypoints import visible
+from directloss_repro.data.keypoints import highest_pixels, visible
 
 
 def best_threshold(scores: Tensor, target: Tensor) -> float:
@@ -75,9 +75,8 @@ def _class_accuracy(scores: Tensor, target: Tensor) -> Weighted:
 def _pck(heatmaps: Tensor, target: Tensor) -> Weighted:
     """Keypoints as `directloss_repro.data.keypoints` describes them; the radius is the same for all of an image."""
     seen, radius = visible(target), target[..., 2].amax(-1, keepdim=True).double()
-    best, width = heatmaps.flatten(-2).argmax(-1), heatmaps.shape[-1]
     # In float64 and squared, as in `directloss.metrics.within_radius`, so that both agree on the circle.
-    offset = torch.stack((best % width, best // width), -1).double() - target[..., :2].double()
+    offset = highest_pixels(heatmaps).double() - target[..., :2].double()
     right = offset.square().sum(-1) <= radius.square()
     return float(classification.mean_over_items(right, seen, heatmaps)), int(seen.sum())
 

@@ -44,14 +44,6 @@ def test_commands_stand_in_the_order_in_which_one_meets_them() -> None:
     assert found[:4] == ["fit", "predict", "tasks", "doctor"]
 
 
-def test_the_library_imports_neither_pandas_nor_matplotlib() -> None:
-    result = python(f"import directloss as dl; dl.DirectLoss('ap'), dl.UniLoss, dl.metrics, dl.ScoreMemory; {LOADED}")
-    assert result.returncode == 0, result.stderr
-    found = result.stdout.splitlines()[-1]
-    for name in ("pandas", "matplotlib", "sklearn", "pyarrow"):
-        assert name not in found
-
-
 @pytest.mark.parametrize(
     ("absent", "code"),
     [

@@ -44,7 +44,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 @parametrize_with_checks(
     [
         DirectLossClassifier(epochs=20, learning_rate=0.1),
-        DirectLossClassifier("accuracy", epochs=60, learning_rate=0.1),
+        DirectLossClassifier("accuracy", epochs=30, learning_rate=0.1),
         DirectLossRanker(epochs=6, learning_rate=0.1),
     ],
     expected_failed_checks=expected_failures,

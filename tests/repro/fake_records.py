@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from directloss_repro.experiments import EXPERIMENTS, describe
+from directloss_repro.experiments import FILES, describe, get_experiment
 from directloss_repro.records import load_run
 from directloss_repro.reports.report import Report, build, write
 
@@ -32,7 +32,7 @@ OTHERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cifar100": ("accuracy", ("x-ent", "uniloss-accuracy")),
     "pose": ("pck", ("mse-0.1", "mse-1", "mse-3", "mse-10", "uniloss-pckh")),
 }
-ABLATIONS = [one for name, one in EXPERIMENTS.items() if name.startswith("ablation")]
+ABLATIONS = [get_experiment(name) for name in FILES if name.startswith("ablation")]
 for _ablation in ABLATIONS:
     OTHERS[_ablation.name] = (_ablation.metric, _ablation.config("paper").methods)
 

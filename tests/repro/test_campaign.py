@@ -18,7 +18,7 @@ from directloss_repro.campaign import Cell, Listener
 from directloss_repro.cli import app
 from directloss_repro.config import SEARCH_SEED
 from directloss_repro.executors import cluster_workers, local_workers
-from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.base import Source
 from directloss_repro.records import Record, RecordFile
 from directloss_repro.runner import Training, campaign_of, split_of
@@ -29,7 +29,7 @@ from tests.repro.tiny import OPTIONS, RUNS, SETTINGS, stored
 from tests.repro.toy import METHODS, TOTAL, Toy, campaign
 from tests.repro.toy import SETTINGS as RATES
 
-CONFIG = EXPERIMENTS["robustness"].config("quick").changed({**SETTINGS, "noise": [0.2], "seeds": 2})
+CONFIG = get_experiment("robustness").config("quick").changed({**SETTINGS, "noise": [0.2], "seeds": 2})
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
 
 
@@ -250,7 +250,7 @@ def test_more_seeds_and_methods_extend_a_run(whole: Path, tmp_path: Path) -> Non
 
 def test_classes_and_validation_thirds(tmp_path: Path) -> None:
     tiny = {key: SETTINGS[key] for key in ("iterations", "evaluate_every", "hidden", "direct", "hinge", "plain")}
-    config = EXPERIMENTS["digits-noise"].config("quick")
+    config = get_experiment("digits-noise").config("quick")
     config = config.changed({**tiny, "methods": ["x-ent"], "noise": [0.1], "seeds": 1})
     records = conduct(tmp_path, campaign_of(Training("digits-noise", config)))
     assert [record.group for record in records] == ["3", "3", "3", "8", "8", "8"]
@@ -286,12 +286,12 @@ def test_selection_on_held_out_data() -> None:
 
 
 def test_labels_are_flipped_in_training_data_only() -> None:
-    clean = EXPERIMENTS["robustness"].config("quick")
+    clean = get_experiment("robustness").config("quick")
     noisy = split_of("robustness", clean, 0.2, Source(0))
     without = split_of("robustness", clean, 0.0, Source(0))
     assert int((noisy.train.y != without.train.y).sum()) == round(0.2 * len(without.train))
     assert bool((noisy.test.y == without.test.y).all())
-    both = split_of("linear-noisy", EXPERIMENTS["linear-noisy"].config("quick"), 0.2, Source(0))
+    both = split_of("linear-noisy", get_experiment("linear-noisy").config("quick"), 0.2, Source(0))
     for part in both.parts().values():
         assert int((part.y != (part.x.sum(1) > 0)).sum()) == 2_000
 

@@ -17,7 +17,7 @@ import pytest
 from directloss_repro import progress
 from directloss_repro.campaign import Campaign
 from directloss_repro.cli import METHODS, app
-from directloss_repro.experiments import EXPERIMENTS, PRESETS
+from directloss_repro.experiments import FILES, PRESETS, get_experiment
 from directloss_repro.methods import parse_method
 from directloss_repro.progress import Display
 from directloss_repro.records import Record, RecordFile, RunSpec
@@ -67,8 +67,8 @@ def test_the_shell_completes(line: str, offered: list[str]) -> None:
 
 
 def test_what_is_offered_is_what_there_is() -> None:
-    assert [one.name for one in EXPERIMENTS.values()] == list(EXPERIMENTS)
-    assert set(PRESETS) == {preset for one in EXPERIMENTS.values() for preset in one.presets}
+    assert [one.name for one in map(get_experiment, FILES)] == list(FILES)
+    assert set(PRESETS) == {preset for one in map(get_experiment, FILES) for preset in one.presets}
     assert [parse_method(name).name for name in METHODS] == list(METHODS)
 
 
@@ -85,14 +85,14 @@ def test_commands_import_nothing_slow() -> None:
 
 def test_help_names_experiments_and_options() -> None:
     text = call("reproduce", "--help").output
-    for word in (*EXPERIMENTS, "--preset", "--methods", "--seeds", "--noise", "--resume", "--workers", "--cluster"):
+    for word in (*FILES, "--preset", "--methods", "--seeds", "--noise", "--resume", "--workers", "--cluster"):
         assert word in text
 
 
 def test_list_names_everything() -> None:
     result = call("list")
     assert result.exit_code == 0
-    for word in (*EXPERIMENTS, "pos-TASK", "x-ent", "ICML 2016, Fig. 3b", *directloss.tasks.names()):
+    for word in (*FILES, "pos-TASK", "x-ent", "ICML 2016, Fig. 3b", *directloss.tasks.names()):
         assert word in result.output
 
 
@@ -113,7 +113,7 @@ def test_run_json_says_what_was_done(finished: tuple[Path, Result]) -> None:
     assert info["command"].startswith("directloss reproduce robustness --preset quick --seeds 2 --noise 0.2 --out ")
     assert info["started"] <= info["finished"]
     assert info["seconds"] > 0
-    assert EXPERIMENTS["robustness"].config_from(info["config"]).seeds == 2
+    assert get_experiment("robustness").config_from(info["config"]).seeds == 2
 
 
 def test_report_again_from_records_alone(finished: tuple[Path, Result], tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def record(stage: str, method: str, ap: float, noise: float = 0.0, label: str | 
 def shown(seeds: int = 1) -> Campaign:
     changes = {"methods": ["pos-ap", "x-ent"], "noise": [0.0, 0.2], "select_on": "train", "seeds": seeds}
     one = {"learning_rate": [0.1], "epsilon": [1.0]}
-    config = EXPERIMENTS["robustness"].config("quick")
+    config = get_experiment("robustness").config("quick")
     grids = {"direct": one, "hinge": one, "plain": {"learning_rate": [0.1]}}
     return campaign_of(Training("robustness", config.changed({**changes, **grids})))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from directloss_repro.config import SEARCH_SEED, Config, EpochConfig, Grid
-from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments import FILES, get_experiment
 from directloss_repro.methods import PAPER_METHODS, parse_method
 from pydantic import ValidationError
 
@@ -28,20 +28,20 @@ TINY = Config(
 )
 
 
-PRESETS = [(name, preset) for name, one in EXPERIMENTS.items() for preset in one.presets]
+PRESETS = [(name, preset) for name in FILES for preset in get_experiment(name).presets]
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_every_method_of_every_preset_has_the_same_number_of_trials(name: str, preset: str) -> None:
-    config = EXPERIMENTS[name].config(preset)
+    config = get_experiment(name).config(preset)
     budgets = {len(config.grid(parse_method(method)).points()) for method in PAPER_METHODS}
     assert len(budgets) == 1
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_configs_survive_a_round_trip(name: str, preset: str) -> None:
-    config = EXPERIMENTS[name].config(preset)
-    again = EXPERIMENTS[name].config_from(config.to_dict())
+    config = get_experiment(name).config(preset)
+    again = get_experiment(name).config_from(config.to_dict())
     assert again == config
     assert again.digest() == config.digest()
 
@@ -128,18 +128,18 @@ BAD_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "changes", "message"), BAD_NUMBERS, ids=[message for _, _, message in BAD_NUMBERS])
 def test_bad_numbers_of_experiments_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DirectLossError) as caught:
-        EXPERIMENTS[name].config("paper").changed(changes)
+        get_experiment(name).config("paper").changed(changes)
     assert message in str(caught.value)
 
 
-KINDS = sorted({type(one.config("quick")) for one in EXPERIMENTS.values()}, key=str)
+KINDS = sorted({type(one.config("quick")) for one in map(get_experiment, FILES)}, key=str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [NAN, INF, -INF, -1, True, "3"])
 def test_no_number_of_any_config_takes_such_values(kind: type[Config], bad: Any) -> None:
     """A number without a rule would be found out by a traceback in the middle of a run."""
-    config = next(one.config("quick") for one in EXPERIMENTS.values() if type(one.config("quick")) is kind)
+    config = next(one.config("quick") for one in map(get_experiment, FILES) if type(one.config("quick")) is kind)
     numbers = {
         name: value
         for name, value in config.to_dict().items()

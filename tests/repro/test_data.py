@@ -12,7 +12,7 @@ import torch
 from directloss_repro.data import Part, Split, flip_labels, hold_out, thirds
 from directloss_repro.data.idx import read_idx, read_images
 from directloss_repro.data.split import check_both_labels, with_noise
-from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments import FILES, get_experiment
 from directloss_repro.experiments.base import Source
 from directloss_repro.experiments.digits_noise import small_digits
 from directloss_repro.experiments.linear import half_space
@@ -87,9 +87,9 @@ def test_both_labels_are_needed() -> None:
         check_both_labels(Part(torch.zeros(3, 1), torch.zeros(3)), "train")
 
 
-@pytest.mark.parametrize("name", [name for name, experiment in EXPERIMENTS.items() if experiment.check_data is None])
+@pytest.mark.parametrize("name", [name for name in FILES if get_experiment(name).check_data is None])
 def test_experiments_draw_the_same_data_for_the_same_seed(name: str) -> None:
-    experiment = EXPERIMENTS[name]
+    experiment = get_experiment(name)
     config = experiment.config("quick")
     label = config.classes[0] if config.classes else None
     first, again, other = (experiment.data(config, Source(seed, label)) for seed in (0, 0, 1))
@@ -101,12 +101,12 @@ def test_experiments_draw_the_same_data_for_the_same_seed(name: str) -> None:
 
 
 def test_sizes_of_the_papers() -> None:
-    synthetic = EXPERIMENTS["synthetic"].data(EXPERIMENTS["synthetic"].config("paper"), Source(0))
+    synthetic = get_experiment("synthetic").data(get_experiment("synthetic").config("paper"), Source(0))
     assert (len(synthetic.train), len(synthetic.test)) == (10_000, 10_000)
     assert int(synthetic.train.y.sum() + synthetic.test.y.sum()) == 4_000
-    linear = EXPERIMENTS["linear"].data(EXPERIMENTS["linear"].config("paper"), Source(0))
+    linear = get_experiment("linear").data(get_experiment("linear").config("paper"), Source(0))
     assert (len(linear.train), len(linear.test)) == (10_000, 10_000)
-    digits = EXPERIMENTS["digits-noise"].data(EXPERIMENTS["digits-noise"].config("paper"), Source(0, "3"))
+    digits = get_experiment("digits-noise").data(get_experiment("digits-noise").config("paper"), Source(0, "3"))
     assert [len(part) for part in digits.parts().values()] == [599, 599, 599]
     assert len(small_digits()[1]) == 1_797
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from directloss_repro.data.voc import ACTIONS, OBJECTS
-from directloss_repro.experiments import EXPERIMENTS, ablations, pose, voc_action, voc_detection
+from directloss_repro.experiments import FILES, ablations, get_experiment, pose, voc_action, voc_detection
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,8 @@ def test_the_tables_of_uniloss_are_complete() -> None:
 
 
 def test_references_name_methods_of_the_paper_preset() -> None:
-    for name, experiment in EXPERIMENTS.items():
+    for name in FILES:
+        experiment = get_experiment(name)
         reference = experiment.description.reference
         if reference:
             assert set(reference.means) & set(experiment.config("paper").methods), name

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from directloss_repro.experiments import EXPERIMENTS
+from directloss_repro.experiments import FILES, get_experiment
 from directloss_repro.reports.report import for_terminal
 from rich.console import Console
 
@@ -64,13 +64,13 @@ def read(path: Path) -> Reader:
     return Reader(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", FILES)
 def test_every_experiment_gets_a_whole_page(tmp_path: Path, name: str) -> None:
     folder = make_run(tmp_path, name, seeds=3)
     page = write_report(folder)
     assert page == folder / "report.html"
     read_page = read(page)
-    description = EXPERIMENTS[name].description
+    description = get_experiment(name).description
     assert description.title in read_page.words
     assert all(claim.says in read_page.words for claim in description.claims)
     assert f"directloss reproduce {name} --preset paper --out runs/{name}" in read_page.words

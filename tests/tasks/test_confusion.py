@@ -251,8 +251,8 @@ def test_a_huge_score_does_not_drown_the_small_ones(name: str, huge: float, gene
 
 
 @pytest.mark.filterwarnings("ignore:.*but no gradient")
-@pytest.mark.parametrize("epsilon", [5e-324, 1e-300, 1e-40, 1e40, 1e300, 1.7e308, "auto"])
-@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-30, 1.0, 1e30, 1e300])
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-40, 1e40, 1.7e308, "auto"])
+@pytest.mark.parametrize("scale", [5e-324, 1e-30, 1.0, 1e300])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_gradients_stay_finite(epsilon: float | str, scale: float, dtype: torch.dtype) -> None:
     scores = (torch.tensor([1.0, -1.0, 0.5, -2.0, 0.0, 3.0], dtype=torch.float64) * scale).clamp(-3e38, 3e38).to(dtype)

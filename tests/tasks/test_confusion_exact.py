@@ -34,17 +34,15 @@ METRICS: dict[str, Callable[[int, int, int, int], Fraction]] = {
 }
 
 
-def best(name: str, scores: Tensor, target: Tensor, epsilon: float, sign: int) -> dict[tuple[int, ...], Fraction]:
-    """By how much each output is worse than the best one, in units of the loss."""
+def outputs(name: str, scores: Tensor, target: Tensor) -> dict[tuple[int, ...], tuple[Fraction, Fraction]]:
+    """F and L of all 2^n outputs."""
     values, labels = [Fraction(s) for s in scores.tolist()], target.tolist()
     found = {}
     for chosen in product((0, 1), repeat=len(values)):
         pairs = list(zip(chosen, labels, strict=True))
         loss = 1 - METRICS[name](*(pairs.count(kind) for kind in [(1, 1), (1, 0), (0, 1), (0, 0)]))
-        mean = sum((s for y, s in zip(chosen, values, strict=True) if y), Fraction(0)) / len(values)
-        found[chosen] = mean / Fraction(epsilon) + sign * loss
-    top = max(found.values())
-    return {chosen: top - value for chosen, value in found.items()}
+        found[chosen] = sum((s for y, s in zip(chosen, values, strict=True) if y), Fraction(0)) / len(values), loss
+    return found
 
 
 def at_ties(scores: Tensor) -> list[float]:
@@ -62,15 +60,16 @@ CLOSE = torch.tensor([-1.2609460353851318, -1.16879141330719, -1.241438031196594
 def test_every_type_finds_the_best_decisions(name: str, scores: Tensor) -> None:
     task = dl.tasks.get(name)
     for labels, sign in product(((0, 0, 0), (1, 1, 1), (0, 1, 1), (0, 0, 1)), (+1, -1)):
-        target = torch.tensor(labels)
-        for epsilon in (1e-3, 0.1, 1.0, 30.0, *at_ties(scores)):
-            worse = best(name, scores, target, epsilon, sign)
-            found = {
-                tuple(task.augmented(scores.to(kind), target, epsilon, sign).chosen.int().tolist())  # type: ignore[attr-defined]
-                for kind in (torch.float32, torch.float64)
-            }
-            assert len(found) == 1, (labels, sign, epsilon)
-            assert worse[found.pop()] < ROUNDING, (labels, sign, epsilon)
+        target, epsilons = torch.tensor(labels), (1e-3, 0.1, 1.0, 30.0, *at_ties(scores))
+        pairs, each = outputs(name, scores, target), torch.tensor(epsilons, dtype=torch.float64)
+        single, double = (
+            task.augmented(scores.to(kind).repeat(len(each), 1), target.repeat(len(each), 1), each, sign).chosen.int()  # type: ignore[attr-defined]
+            for kind in (torch.float32, torch.float64)
+        )
+        for epsilon, found, again in zip(epsilons, single.tolist(), double.tolist(), strict=True):
+            values = {chosen: f / Fraction(epsilon) + sign * loss for chosen, (f, loss) in pairs.items()}
+            assert found == again, (labels, sign, epsilon)
+            assert max(values.values()) - values[tuple(found)] < ROUNDING, (labels, sign, epsilon)
 
 
 @pytest.mark.parametrize("label", [0, 1])

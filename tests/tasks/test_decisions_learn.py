@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import directloss as dl
 from directloss.tasks import Choose, GridPath, Knapsack, Matching, ShortestPath, SolverTask
 
-ROWS, STEPS, BATCH = 320, 400, 32
+ROWS, STEPS, BATCH = 320, 200, 32
 CLAUSES = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1]])
 OUTPUTS = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 6)
 COVERS = OUTPUTS[(OUTPUTS @ CLAUSES.T >= 1).all(1)]

@@ -22,11 +22,11 @@ IMAGES, LABELS = 3, 1
 
 MOST = 9
 """The highest label of these data sets."""
-FILES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
-"""Names of the four files, the same for MNIST, Fashion-MNIST and KMNIST."""
+FILES = (
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+)  # fmt: skip
+"""The names of the files, the same for MNIST, Fashion-MNIST and KMNIST."""
+PARTS = {"train": FILES[:2], "test": FILES[2:]}
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -56,33 +56,26 @@ HOMES = {
 }
 
 
+def find_idx(root: Path) -> tuple[dict[str, Path], list[str]]:
+    """The files in a folder by name, packed or not; and the names of missing ones."""
+    places = {name: [path for path in (root / f"{name}.gz", root / name) if path.is_file()] for name in FILES}
+    return {name: paths[0] for name, paths in places.items() if paths}, [name for name in FILES if not places[name]]
+
+
 def read_images(root: Path, part: str, name: str = "mnist") -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Images ``(n, height, width)`` and labels ``(n,)`` of the ``train`` or ``test`` files of a folder."""
-    if missing := _missing(root):
+    files, missing = find_idx(root)
+    if missing:
         fail(
             "--data-root",
             f"must be a folder with the four {'MNIST' if name == 'mnist' else name} files, as .gz or unpacked",
             f"{root}, which lacks {', '.join(file + '.gz' for file in missing)}",
             HOMES[name],
         )
-    image_name, label_name = FILES[part]
-    images = read_idx(_find(root, image_name) or root, IMAGES)
-    labels = read_idx(_find(root, label_name) or root, LABELS)
+    image_name, label_name = PARTS[part]
+    images, labels = read_idx(files[image_name], IMAGES), read_idx(files[label_name], LABELS)
     if len(images) != len(labels):
         fail(label_name, f"must have a label for each of the {len(images)} images", f"{len(labels)} labels long")
     if len(labels) and int(labels.max()) > MOST:
         fail(label_name, f"must have labels from 0 to {MOST}", f"a file with label {int(labels.max())}")
     return images, labels
-
-
-def holds_idx(root: Path) -> bool:
-    """Whether a folder has the four files."""
-    return not _missing(root)
-
-
-def _missing(root: Path) -> list[str]:
-    return [file for pair in FILES.values() for file in pair if _find(root, file) is None]
-
-
-def _find(root: Path, name: str) -> Path | None:
-    return next((path for path in (root / f"{name}.gz", root / name) if path.is_file()), None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -87,17 +86,15 @@ def turn_and_scale(batch: Part, draw: torch.Generator) -> Part:
     return Part(x, torch.cat([moved, radius[..., None]], -1))
 
 
-def highest_pixels(heatmaps: Tensor) -> list[Any]:
-    """Column and row of the highest pixel of each heatmap, as nested lists.
+def highest_pixels(heatmaps: Tensor) -> Tensor:
+    """Column and row of the highest pixel of each heatmap, ``(..., 2)``.
 
     Example:
         >>> highest_pixels(torch.tensor([[[0.0, 2.0], [1.0, 0.0]]]))
-        [[1, 0]]
+        tensor([[1, 0]])
     """
-    best = heatmaps.flatten(-2).argmax(-1)
-    width = heatmaps.shape[-1]
-    pixels: list[Any] = torch.stack([best % width, best // width], -1).tolist()
-    return pixels
+    best, width = heatmaps.flatten(-2).argmax(-1), heatmaps.shape[-1]
+    return torch.stack([best % width, best // width], -1)
 
 
 def store_frames(folder: Path, part: Part, bones: tuple[tuple[int, int], ...]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from directloss._checks import fail
 from directloss_repro.data.cifar import CIFAR, find_cifar, read_cifar
-from directloss_repro.data.idx import holds_idx, read_images
+from directloss_repro.data.idx import find_idx, read_images
 from directloss_repro.data.split import Part, Split
 from directloss_repro.files import DataIdentity
 from directloss_repro.seeding import generator
@@ -31,7 +31,7 @@ def recognise(root: str) -> str | None:
     for name in CIFAR:
         if not find_cifar(Path(root), name)[1]:
             return name
-    return PUBLISHED.get(_digest("mnist", root)) if holds_idx(Path(root)) else None
+    return PUBLISHED.get(_digest("mnist", root)) if not find_idx(Path(root))[1] else None
 
 
 def identify(name: str, root: str) -> DataIdentity:

@@ -70,12 +70,12 @@ class Skipped:
     """What was repaired, such as a box that was clipped to its image."""
 
     @contextmanager
-    def catching(self) -> Iterator[None]:
-        """Work on one file. If it cannot be used, the reason is kept and the rest of the block is skipped."""
+    def catching(self, what: str = "") -> Iterator[None]:
+        """Work on one file. If it cannot be used, the reason is kept, after ``what``, and the block ends."""
         try:
             yield
         except DirectLossError as error:
-            self.reasons.append(str(error))
+            self.reasons.append(f"{what}{error}")
 
     def check_something_left(self, left: int, what: str) -> None:
         """Raise if nothing is left, with the first reasons in the message."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -35,29 +34,13 @@ PRESETS = ("quick", "small", "paper")
 """All presets; most experiments have only ``quick`` and ``paper``."""
 
 
-class _Experiments(Mapping[str, "Experiment"]):
-    """Imports the file of an experiment on access, so that listing names is cheap."""
-
-    def __getitem__(self, name: str) -> Experiment:
-        module = import_module(f"directloss_repro.experiments.{FILES[name]}")
-        found: Experiment = getattr(module, name.replace("-", "_").upper())
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(FILES)
-
-    def __len__(self) -> int:
-        return len(FILES)
-
-
-EXPERIMENTS: Mapping[str, Experiment] = _Experiments()
-
-
 def get_experiment(name: str) -> Experiment:
-    """The experiment with this name."""
+    """The experiment with this name. Its file is imported here, so that listing names is cheap."""
     if name not in FILES:
         fail("experiment", "must be a known one", repr(name), near(name, list(FILES)) or f"Known: {', '.join(FILES)}.")
-    return EXPERIMENTS[name]
+    module = import_module(f"directloss_repro.experiments.{FILES[name]}")
+    found: Experiment = getattr(module, name.replace("-", "_").upper())
+    return found
 
 
 def describe(name: str) -> Description:
@@ -71,4 +54,4 @@ def describe(name: str) -> Description:
     """
     from directloss_repro.reports.description import Description
 
-    return EXPERIMENTS[name].description if name in FILES else Description(name)
+    return get_experiment(name).description if name in FILES else Description(name)

@@ -78,9 +78,9 @@ class Experiment:
     paper: str
     presets: Mapping[str, Config]
     data: Callable[[Any, Source], Split]
-    model: Callable[[Any, int], nn.Module]
     description: Description
     """What the report shows: question, figures, claims and the paper's numbers."""
+    model: Callable[[Any, int], nn.Module] = scorer
     metric: str = "ap"
     """The metric that judges it, from `directloss_repro.evaluation`: records have ``{part}_{metric}``."""
     augment: Callable[[Part, torch.Generator], Part] | None = None

@@ -121,7 +121,7 @@ def _model(config: PoseConfig, inputs: int) -> nn.Module:
 @torch.no_grad()
 def _show(model: nn.Module, split: Split) -> dict[str, Any]:
     model.eval()
-    return {"points": highest_pixels(model(next(split.test.pieces(SHOWN)).x))}
+    return {"points": highest_pixels(model(next(split.test.pieces(SHOWN)).x)).tolist()}
 
 
 def _draw(config: PoseConfig, files: Files, records: list[Record], folder: Path) -> None:

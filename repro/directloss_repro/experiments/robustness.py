@@ -31,7 +31,7 @@ import torch
 from directloss._checks import fail
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.experiments.base import Experiment, Source, scorer
+from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.fields import AboveZero, Count
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
@@ -94,7 +94,6 @@ ROBUSTNESS = Experiment(
     paper="ICML 2016, Fig. 3b",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=scorer,
     description=report.Description(
         title="Robustness to flipped labels",
         question=(
@@ -103,11 +102,7 @@ ROBUSTNESS = Experiment(
         ),
         paper=f"{report.MAIN}, Sec. 4.1 and Fig. 3b",
         metrics=("test_ap", "test_accuracy"),
-        figures=(
-            report.Figure("noise", "test_ap", "ICML 2016, Fig. 3b"),
-            report.Figure("lead", "test_ap", first="pos-ap"),
-            report.Figure("noise", "test_accuracy"),
-        ),
+        figures=(*report.over_noise("pos-ap", "ICML 2016, Fig. 3b"), report.Figure("noise", "test_accuracy")),
         claims=(
             report.Claim(
                 "pos-ap is more robust to label noise than hinge-ap.",

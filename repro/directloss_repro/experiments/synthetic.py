@@ -27,7 +27,7 @@ from directloss._checks import fail
 from directloss_repro import PAPER_METHODS
 from directloss_repro.config import Config, Grid
 from directloss_repro.data import Part, Split
-from directloss_repro.experiments.base import Experiment, Source, scorer
+from directloss_repro.experiments.base import Experiment, Source
 from directloss_repro.fields import Count, Share
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
@@ -123,7 +123,6 @@ SYNTHETIC = Experiment(
     paper="ICML 2016, Fig. 3a; 2015 version, Fig. 3",
     presets={"quick": QUICK, "paper": PAPER},
     data=_data,
-    model=scorer,
     description=report.Description(
         title="Nine losses on synthetic ranking data",
         question=(

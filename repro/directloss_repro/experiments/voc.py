@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from directloss._checks import DirectLossError, fail
+from directloss._checks import fail
 from directloss_repro.config import AT_ONCE, Config
 from directloss_repro.data.voc import Skipped
 from directloss_repro.fields import Count, CountOrZero, Flag
@@ -43,13 +43,8 @@ class VocConfig(Config):
     early: Flag = False
     """Whether to stop early, at the iteration with the best validation AP on the curve."""
 
-    known_classes: ClassVar[tuple[str, ...]] = ()
-
     def check(self) -> None:
         super().check()
-        unknown = [name for name in self.classes if name not in self.known_classes]
-        if unknown or not self.classes:
-            fail("classes", f"must be among {', '.join(self.known_classes)}", ", ".join(unknown) or "empty")
         if self.early and self.select_on != "val":
             fail("early", 'needs select_on="val": training data cannot say when to stop', self.select_on)
 
@@ -78,11 +73,9 @@ def usable_classes(config: VocConfig, check: Callable[[str], None], skipped: Ski
     """The classes for which ``check`` does not raise; ``skipped`` gets the reasons for the others."""
     kept = []
     for name in config.classes:
-        try:
+        with skipped.catching(f"The class {name!r} is left out: "):
             check(name)
             kept.append(name)
-        except DirectLossError as error:
-            skipped.reasons.append(f"The class {name!r} is left out: {error}")
     skipped.check_something_left(len(kept), "the classes")
     return tuple(kept)
 

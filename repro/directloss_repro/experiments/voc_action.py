@@ -318,10 +318,7 @@ VOC_ACTION = Experiment(
             "(direct loss), 64.8 (cross-entropy), 63.6 (hinge)"
         ),
         metrics=("test_ap", "test_accuracy"),
-        figures=(
-            report.Figure("noise", "test_ap", "ICML 2016, Fig. 4"),
-            report.Figure("lead", "test_ap", first="pos-ap"),
-        ),
+        figures=report.over_noise("pos-ap", "ICML 2016, Fig. 4"),
         claims=CLAIMS,
         reference=report.Reference(
             "Paper, Table 1: ten action classes of PASCAL VOC 2012", MEANS, NOISES, PRINTED, "voc"

@@ -28,7 +28,6 @@ WRONG_LABELS = Experiment(
     paper="ours; the data of digits-noise",
     presets={"quick": QUICK, "paper": ALL},
     data=DIGITS_NOISE.data,
-    model=DIGITS_NOISE.model,
     description=report.Description(
         title="Ranking with wrong labels",
         question=(
@@ -36,7 +35,7 @@ WRONG_LABELS = Experiment(
             "wrong. Which loss keeps its average precision on clean test data?"
         ),
         metrics=("test_ap",),
-        figures=(report.Figure("noise", "test_ap"), report.Figure("lead", "test_ap", first="direct-ap")),
+        figures=report.over_noise("direct-ap"),
         claims=(
             report.Claim(
                 "With wrong labels, the library's default ranks better than cross-entropy and than the hinge loss.",

@@ -100,6 +100,11 @@ class Figure:
     """For "sizes": the paper's numbers."""
 
 
+def over_noise(first: str, paper: str = "") -> tuple[Figure, Figure]:
+    """AP over label noise, and the lead of a method."""
+    return Figure("noise", "test_ap", paper), Figure("lead", "test_ap", first=first)
+
+
 def rows(table: str) -> dict[str, list[float]]:
     """A table of a paper, as row name -> numbers, as printed."""
     lines = (line.split() for line in table.strip().splitlines())

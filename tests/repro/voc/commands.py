@@ -40,6 +40,14 @@ def finish(*words: object, settings: Mapping[str, Any]) -> Result:
     return result
 
 
+def refuse(message: str, name: str, devkit: Path, out: Path, settings: Mapping[str, Any]) -> None:
+    """The command says what is wrong, before it records anything."""
+    result = call(name, "--data-root", devkit, "--out", out, "--workers", 1, **settings)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (out / "records.jsonl").exists()
+
+
 def person(number: int, **box: Any) -> Scene:
     """One person; red ones jump, blue ones walk."""
     jumps = number % 3 == 0
