@@ -9,7 +9,7 @@ from torch import Tensor
 from directloss._checks import check_flips, fail, near
 from directloss._registry import meant, measured, split_name
 from directloss.integrations._cut import best_cut, decides, row_task
-from directloss.metrics.confusion import accuracy_of_counts, count
+from directloss.metrics.confusion import accuracy_of_counts, count, members
 from directloss.task import Task
 from directloss.tasks import CountTask
 from directloss.tasks._counting import corrected
@@ -57,7 +57,7 @@ class Measure:
         if self.decides:
             task = self.task
             metric = task.metric if isinstance(task, CountTask) else accuracy_of_counts
-            return corrected(metric, self.flips)(*count(scores > 0, target == 1, target == 0))
+            return corrected(metric, self.flips)(*count(scores > 0, members(target)))
         base, number = split_name("--metric", self.name)
         value: Tensor = measured()[base].function(number)(scores, target)
         return value
