@@ -63,7 +63,7 @@ class Lists(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """How the loss, minus the metric, changes as each item moves, averaged over draws, ``(..., n)``."""
+    """How the loss, ``-M``, changes as each item moves, averaged over draws, ``(..., n)``."""
 
     value: Tensor
     """The metric without noise, ``(..., 1)``; equal scores are spread evenly (if all items have the same size)."""
