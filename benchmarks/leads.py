@@ -91,7 +91,7 @@ def of_metrics(results: str) -> str:
     """The default's lead for other lengths and metrics."""
     records, rows = finals(results), []
     others = {name: values(records, *place) for place, name in OTHERS.items()}
-    heads = places({cell: {} for found in others.values() for cell in found})
+    heads = places({place: {} for found in others.values() for place, cell in found.items() if OURS in cell})
     for name, found in others.items():
         for base, added in ((BASE, ""), (AT_ZERO, " at threshold 0")):
             if any(base in cell and OURS in cell for cell in found.values()):
