@@ -169,6 +169,17 @@ def test_folded_batch_norm_is_batch_norm() -> None:
     assert model(torch.randn(1, 3, 64, 64, generator=draw)).shape == (1, 1000)
 
 
+def test_every_second_place_of_the_fine_map_is_that_of_the_plain_one() -> None:
+    weights, models = keras_weights(), [resnet50.ResNet50(fine=fine) for fine in (False, True)]
+    for model in models:
+        resnet50.load_keras(model, weights)
+    photograph = torch.randn(1, 3, 96, 128, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        plain, fine = (model.places(photograph) for model in models)
+    assert (plain.shape, fine.shape) == ((1, 2048, 3, 4), (1, 2048, 6, 8))
+    torch.testing.assert_close(fine[..., ::2, ::2], plain, atol=1e-3, rtol=1e-3)
+
+
 def test_colours_are_blue_first_without_the_mean() -> None:
     pixels = np.zeros((1, 2, 2, 3), np.uint8)
     pixels[..., 0] = 200

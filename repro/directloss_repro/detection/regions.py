@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from directloss._checks import DirectLossError
-from directloss_repro.data.photographs import Arrays, Pixels, cache_name, cached, load, normalise
+from directloss_repro.data.photographs import Arrays, Pixels, cache_name, cached, load
 from directloss_repro.data.split import lazy
 from directloss_repro.data.voc import Annotation, Devkit, Skipped
 from directloss_repro.detection.average_precision import Detection
 from directloss_repro.detection.boxes import Boxes, Truth, as_boxes, nms, overlaps
 from directloss_repro.seeding import generator
 
-STRIDE, FIRST = 16, 15.5
-"""AlexNet's fifth convolution sees every 16th pixel; its first one is centred 15.5 pixels from the edge."""
+STRIDE = 16
+"""The convolutions see every 16th pixel."""
 LEAST = 63
 """The shorter side of the smallest photograph that the convolutions do not reduce to nothing."""
 POINTS = 3
@@ -37,8 +37,16 @@ POINTS = 3
 HELD = 4_000_000_000
 """Above this many bytes, features are read from the cache on demand."""
 
-Embed = Callable[[Tensor], Tensor]
-"""Maps a normalised photograph ``(1, 3, h, w)`` to its convolutional features ``(1, c, h', w')``."""
+
+class Trunk(NamedTuple):
+    """The convolutions of a network."""
+
+    name: str
+    """Stands for the network and its weights in names of cached files."""
+    embed: Callable[[Pixels], Tensor]
+    """Maps photographs ``(1, h, w, 3)`` to features ``(1, c, h', w')``."""
+    first: float
+    """How many pixels the centre of the first feature is from the edge."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +113,7 @@ class Reader:
     """The longer side of the network's input."""
     cells: int
     """Cells of a box in each direction."""
-    embed: Embed
-    network: str
-    """A name for the network and its weights."""
+    trunk: Trunk
     cache: Path
 
     def scenes(
@@ -138,7 +144,7 @@ class Reader:
         try:
             annotation, path = self.devkit.annotation(name), self.devkit.image_path(name)
             objects = as_boxes([thing.box for thing in annotation.usable])
-            settings = (*astuple(self.search), self.size, self.cells, self.network, objects.tolist())
+            settings = (*astuple(self.search), self.size, self.cells, self.trunk.name, objects.tolist())
             file = self.cache / "regions" / cache_name(path, *settings)
             stored = cached(file, lambda: self._compute(path, self.devkit.image(name, annotation), objects))
         except DirectLossError as error:
@@ -155,18 +161,18 @@ class Reader:
         proposed = cached(file, lambda: {"boxes": propose(pixels, self.search, path.stem)})["boxes"]
         boxes = np.concatenate([objects, proposed])
         with torch.no_grad():
-            features = pool_boxes(self.embed(normalise(torch.from_numpy(resized)[None])), boxes * scale, self.cells)
+            features = pool_boxes(self.trunk.embed(resized[None]), boxes * scale, self.cells, self.trunk.first)
         return {"boxes": boxes, "features": features.half().numpy()}
 
 
-def pool_boxes(features: Tensor, boxes: Boxes, cells: int) -> Tensor:
+def pool_boxes(features: Tensor, boxes: Boxes, cells: int, first: float) -> Tensor:
     """Features ``(n, c * cells * cells)`` of boxes in pixels, from those of the whole photograph ``(1, c, h', w')``.
 
     Each cell takes the maximum over evenly spaced points in it, with bilinear interpolation of the features, as in
     RoIAlign (He et al. 2017).
     """
     last = torch.tensor([features.shape[3], features.shape[2]]) - 1
-    edges = ((torch.from_numpy(boxes) - FIRST) / STRIDE).float()
+    edges = ((torch.from_numpy(boxes) - first) / STRIDE).float()
     steps = (torch.arange(cells * POINTS) + 0.5) / (cells * POINTS)
     places = edges[:, None, :2] + steps[:, None] * (edges[:, None, 2:] - edges[:, None, :2])
     x, y = (2 * places / last.clamp(min=1) - 1).unbind(-1)  # (n, steps) each, from -1 to 1

@@ -14,6 +14,7 @@ from directloss_repro.config import AT_ONCE, Config
 from directloss_repro.data.voc import Skipped
 from directloss_repro.fields import Count, CountOrZero, Flag
 from directloss_repro.methods import Method
+from directloss_repro.models import resnet50
 from directloss_repro.models.alexnet import AlexNet, load_weights
 from directloss_repro.seeding import SEARCH_SEED, seeded, stage_of
 
@@ -94,5 +95,8 @@ def convolutions_from(weights: str | None) -> Callable[[Tensor], Tensor]:
 
 
 def check_convolutions(_config: VocConfig, weights: str) -> None:
-    """Raise if the convolutions of a file of weights do not fit."""
+    """Raise if the convolutions of a file of weights do not fit, or if a folder does not hold a ResNet-50."""
+    if Path(weights).is_dir():
+        resnet50.load_keras(resnet50.ResNet50(), resnet50.read_tfjs(Path(weights)))
+        return
     load_weights(AlexNet(1), Path(weights), CONVOLUTIONS)

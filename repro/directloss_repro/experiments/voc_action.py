@@ -204,9 +204,7 @@ def _notes(config: ActionConfig, weights: str | None) -> tuple[str, ...]:
 
 
 def _check_weights(config: ActionConfig, weights: str) -> None:
-    if config.layers == "head" and Path(weights).is_dir():
-        resnet50.load_keras(resnet50.ResNet50(), resnet50.read_tfjs(Path(weights)))
-    elif config.layers == "all":
+    if config.layers == "all":
         load_weights(AlexNet(config.width), Path(weights))
     else:
         voc.check_convolutions(config, weights)

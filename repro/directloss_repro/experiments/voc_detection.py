@@ -18,11 +18,13 @@ What the paper leaves open, and what we chose:
   object of these classes (in all of "val" objects are rarer, and AP is lower); a search at a width of 300 pixels;
   ten negatives for each positive; features of 2 x 2 cells and one hidden layer of 32 units; Adam, at most 200 steps.
   Settings and steps are chosen by the AP of boxes, noisy labels included, in a held-out third of the photographs.
+  If ``--weights`` is a folder with a ResNet-50 of TensorFlow.js, its last block takes the place of AlexNet's
+  convolutions; ``--set pool=1`` makes that 2,048 features of a box.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -34,13 +36,15 @@ from torch import Tensor
 from directloss._checks import DirectLossError
 from directloss_repro.config import Grid
 from directloss_repro.data import Part, Split
+from directloss_repro.data.photographs import normalise
 from directloss_repro.data.voc import OBJECTS, Devkit, Skipped, find_devkit
 from directloss_repro.detection.average_precision import voc_ap
 from directloss_repro.detection.boxes import POSITIVE, draw_sample, label_boxes
-from directloss_repro.detection.regions import Reader, Scene, Search, features_of, recall, suppressed
+from directloss_repro.detection.regions import Reader, Scene, Search, Trunk, features_of, recall, suppressed
 from directloss_repro.experiments.base import Experiment, Files, Prepared, Progress, Source, scorer
 from directloss_repro.experiments.voc import UNTRAINED, VocConfig, check_convolutions, convolutions_from, usable_classes
 from directloss_repro.fields import AboveZero, Count, CountOrZero, Overlap, Whole
+from directloss_repro.models import resnet50
 from directloss_repro.reports import description as report
 from directloss_repro.seeding import generator
 
@@ -90,8 +94,8 @@ def _read(
     """All photographs with their boxes; computes what is not cached."""
     devkit, skipped = find_devkit(Path(files.root or "")), Skipped()
     search = Search(config.search_width, config.search_least, config.search_most)
-    convolutions, name = convolutions_from(files.weights), f"alexnet-{config.weights or 'random'}"
-    reader = Reader(devkit, search, config.size, config.pool, convolutions, name, Path(files.cache or ""))
+    trunk = _trunk(config, files.weights)
+    reader = Reader(devkit, search, config.size, config.pool, trunk, Path(files.cache or ""))
 
     def scenes(part: str) -> list[Scene]:
         stage = f"boxes and features of {part!r}"
@@ -99,6 +103,16 @@ def _read(
         return reader.scenes(names, in_training, skipped, workers, lambda done, total: progress(stage, done, total))
 
     return _Photographs(devkit, scenes(config.train_set), scenes(config.test_set), skipped)
+
+
+def _trunk(config: DetectionConfig, weights: str | None) -> Trunk:
+    """AlexNet's convolutions, or those of ResNet-50 if the weights are a folder."""
+    if weights is not None and Path(weights).is_dir():
+        return Trunk(f"resnet50-{config.weights}", partial(resnet50.feature_map, Path(weights)), 0.5)
+    convolutions = convolutions_from(weights)
+    return Trunk(
+        f"alexnet-{config.weights or 'random'}", lambda rows: convolutions(normalise(torch.from_numpy(rows))), 15.5
+    )
 
 
 def chosen_photographs(config: DetectionConfig, devkit: Devkit, part: str) -> list[str]:

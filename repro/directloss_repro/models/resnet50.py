@@ -23,6 +23,8 @@ from directloss_repro.models.images import ImageNetwork
 
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """Blocks and width of each stage; a stage has four times as many outputs as its width."""
+LAST = 5
+"""The number of the last stage; the first one, ``res2``, follows a convolution and a pooling."""
 EPSILON = 1e-3
 """What Keras adds to the variance in batch norm."""
 MEAN = (103.939, 116.779, 123.68)
@@ -33,10 +35,10 @@ Weights = Mapping[str, NDArray[np.float32]]
 class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions, and a skip connection that has weights where the shape changes."""
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, dilation: int = 1) -> None:
         super().__init__()
         self.branch2a = nn.Conv2d(inputs, width, 1, stride)
-        self.branch2b = nn.Conv2d(width, width, 3, 1, 1)
+        self.branch2b = nn.Conv2d(width, width, 3, 1, dilation, dilation)
         self.branch2c = nn.Conv2d(width, 4 * width, 1)
         self.branch1 = nn.Identity() if inputs == 4 * width else nn.Conv2d(inputs, 4 * width, 1, stride)
 
@@ -47,26 +49,34 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(ImageNetwork):
-    """Images ``(n, 3, h, w)`` as from `prepare` to scores ``(n, 1000)``; `pooled` gives the features before them."""
+    """Images ``(n, 3, h, w)`` as from `prepare` to scores ``(n, 1000)``; `pooled` gives the features before them.
 
-    def __init__(self, *, bfloat16: bool = False) -> None:
+    With ``fine`` the last stage sees every 16th pixel, not every 32nd: its 3 x 3 convolutions are dilated instead.
+    """
+
+    def __init__(self, *, bfloat16: bool = False, fine: bool = False) -> None:
         super().__init__(bfloat16=bfloat16)
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3)
         inputs, blocks = 64, {}
         for stage, (count, width) in enumerate(STAGES, 2):
             for place in range(count):
-                stride = 2 if stage > 2 and place == 0 else 1
-                blocks[f"res{stage}{'abcdef'[place]}"] = Bottleneck(inputs, width, stride)
+                kept = fine and stage == LAST
+                stride = 2 if stage > 2 and place == 0 and not kept else 1
+                blocks[f"res{stage}{'abcdef'[place]}"] = Bottleneck(inputs, width, stride, 2 if kept else 1)
                 inputs = 4 * width
         self.blocks = nn.ModuleDict(blocks)
         self.fc1000 = nn.Linear(inputs, 1000)
 
-    def pooled(self, x: Tensor) -> Tensor:
-        """The mean over all places of the last block: features ``(n, 2048)``."""
+    def places(self, x: Tensor) -> Tensor:
+        """The output of the last block: features ``(n, 2048, h / 32, w / 32)``."""
         y = F.max_pool2d(F.relu_(self.conv1(x)), 3, 2, 1)
         for block in self.blocks.values():
             y = block(y)
-        return y.mean((-1, -2))
+        return y
+
+    def pooled(self, x: Tensor) -> Tensor:
+        """The mean over all places of the last block: features ``(n, 2048)``."""
+        return self.places(x).mean((-1, -2))
 
     def score(self, x: Tensor) -> Tensor:
         """One score per class of ImageNet."""
@@ -83,13 +93,22 @@ def prepare(pixels: NDArray[np.uint8]) -> Tensor:
 @torch.inference_mode()
 def features(folder: Path, pixels: NDArray[np.uint8]) -> Tensor:
     """Features ``(n, 2048)`` of images as `prepare` takes them, in bfloat16; ``folder`` holds the weights."""
-    inputs = prepare(pixels).to(torch.bfloat16, memory_format=torch.channels_last)
-    return _pretrained(folder).pooled(inputs)
+    return _pretrained(folder).pooled(_narrow(prepare(pixels)))
+
+
+@torch.inference_mode()
+def feature_map(folder: Path, pixels: NDArray[np.uint8]) -> Tensor:
+    """Features ``(n, 2048, h / 16, w / 16)`` of images as `prepare` takes them; ``folder`` holds the weights."""
+    return _pretrained(folder, fine=True).places(_narrow(prepare(pixels))).float()
+
+
+def _narrow(images: Tensor) -> Tensor:
+    return images.to(torch.bfloat16, memory_format=torch.channels_last)
 
 
 @lru_cache(maxsize=1)
-def _pretrained(folder: Path) -> ResNet50:
-    model = ResNet50()
+def _pretrained(folder: Path, fine: bool = False) -> ResNet50:
+    model = ResNet50(fine=fine)
     load_keras(model, read_tfjs(folder))
     return model.to(torch.bfloat16, memory_format=torch.channels_last).eval()  # type: ignore[call-overload,no-any-return]
 

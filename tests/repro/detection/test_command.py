@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from directloss_repro.data.photographs import Pixels
 from directloss_repro.data.voc import OBJECTS, Skipped, find_devkit
 from directloss_repro.detection import regions
 from directloss_repro.detection.boxes import as_boxes, nms
-from directloss_repro.detection.regions import Reader, Search, features_of, pool_boxes, suppressed
+from directloss_repro.detection.regions import Reader, Search, Trunk, features_of, pool_boxes, suppressed
 from directloss_repro.experiments import get_experiment
 from directloss_repro.experiments.base import Files, Source
 from directloss_repro.experiments.voc_detection import DetectionConfig, chosen_photographs
 
 from tests.repro.voc.commands import BOXES, animals, call, finish, info, lines, refuse
 from tests.repro.voc.devkits import Item, Scene, write_devkit
+from tests.test_frozen import keras_weights, write_tfjs
 
 SETTINGS: dict[str, Any] = {**BOXES}
 
@@ -48,6 +50,18 @@ def test_from_devkit_to_tables(devkit: Path, tmp_path: Path) -> None:
     assert "cat (paper) | 63.7 | 58.5 | 55.7 |" in tables
     finish(*words, "--resume", "--seeds", 2, settings={})
     assert len(lines(out)) == 16
+
+
+def test_a_folder_of_weights_is_a_resnet50(devkit: Path, tmp_path: Path) -> None:
+    write_tfjs(tmp_path / "net", keras_weights())
+    words = ("voc-detection", "--data-root", devkit, "--out", tmp_path / "run", "--weights", tmp_path / "net")
+    settings = {**SETTINGS, "classes": ["cat"], "noise": [0.0], "hidden": [4], "pool": 1, "iterations": 2}
+    finish(*words, "--seeds", 1, "--methods", "x-ent", settings=settings)
+    stored = next((tmp_path / "run" / "cache" / "regions").glob("*.npz"))
+    with np.load(stored, allow_pickle=False) as found:
+        assert found["features"].shape == (len(found["boxes"]), 2048)
+        assert np.isfinite(found["features"]).all()
+    assert all(record["metrics"]["test_ap"] > 0 for record in lines(tmp_path / "run"))
 
 
 def test_settings_are_chosen_on_held_out_images(devkit: Path, tmp_path: Path) -> None:
@@ -97,7 +111,7 @@ def test_cells_have_the_largest_feature_inside() -> None:
     columns = 15.5 + 16 * torch.arange(20.0)
     ramp = torch.stack([columns.expand(10, 20), -columns.expand(10, 20)])[None]
     boxes = as_boxes([[40.0, 40.0, 100.0, 100.0], [50.0, 20.0, 250.0, 120.0], [-50.0, 0.0, 900.0, 160.0]])
-    values = pool_boxes(ramp, boxes, 2).view(3, 2, 2, 2)
+    values = pool_boxes(ramp, boxes, 2, 15.5).view(3, 2, 2, 2)
     step = (boxes[:, 2] - boxes[:, 0]) / 6  # three points in each cell
     right = torch.from_numpy(boxes[:, 2] - step / 2).float().clamp(max=float(columns[-1]))
     left = torch.from_numpy(boxes[:, 0] + step / 2).float().clamp(min=15.5)
@@ -112,14 +126,14 @@ def test_features_by_index_are_those_of_each_photograph(
     monkeypatch.setattr(regions, "HELD", 4_000_000_000 if held else 0)
     shapes: list[tuple[int, ...]] = []
 
-    def embed(photograph: torch.Tensor) -> torch.Tensor:
-        shapes.append(tuple(photograph.shape))
-        return torch.nn.functional.avg_pool2d(photograph, 16)
+    def embed(photograph: Pixels) -> torch.Tensor:
+        shapes.append(photograph.shape)
+        return torch.nn.functional.avg_pool2d(torch.from_numpy(photograph).permute(0, 3, 1, 2).float() / 255, 16)
 
-    reader = Reader(find_devkit(devkit), Search(0, 10), 160, 2, embed, "mean", tmp_path / "cache")
+    reader = Reader(find_devkit(devkit), Search(0, 10), 160, 2, Trunk("mean", embed, 8.0), tmp_path / "cache")
     names = reader.devkit.image_set("val")
     scenes = reader.scenes(names, False, Skipped(), workers=2)
-    assert shapes == [(1, 3, 120, 160)] * 4
+    assert shapes == [(1, 120, 160, 3)] * 4
     features = features_of(scenes)
     assert features.shape == (sum(len(scene.boxes) for scene in scenes), 12)
     every = torch.cat([torch.from_numpy(scene.features()).float() for scene in scenes])
