@@ -155,7 +155,7 @@ class Reader:
     def _compute(self, path: Path, pixels: Pixels, objects: Boxes) -> Arrays:
         height, width = pixels.shape[:2]
         scale = max(self.size / max(height, width), LEAST / min(height, width))
-        resized = cv2.resize(pixels, (round(width * scale), round(height * scale)))
+        resized = np.asarray(cv2.resize(pixels, (round(width * scale), round(height * scale))), np.uint8)
         # Stored apart from the features: the search takes most of the time, and other networks can use its boxes.
         file = self.cache / "boxes" / cache_name(path, *astuple(self.search))
         proposed = cached(file, lambda: {"boxes": propose(pixels, self.search, path.stem)})["boxes"]
