@@ -40,15 +40,15 @@ class Networks:
         )
         self._steps = 0
 
-    def begin_at(self, shares: Tensor) -> None:
-        """Give every row the same first scores, the log odds of each output's share of positives ``(s, outputs)``.
+    def begin_at(self, scores: Tensor) -> None:
+        """Give every row the same first scores ``(s, r, outputs)``; ``(s, 1, outputs)`` for all rates alike.
 
         With few rows and rare positives, other first weights are not forgotten, and steps of Adam that only lower all
         scores cover what is to be learnt.
         """
         with torch.no_grad():
             self.weights[-2].zero_()
-            self.weights[-1].copy_(shares.logit()[:, None, None])
+            self.weights[-1].copy_(scores[:, None])
 
     def __call__(self, x: Tensor) -> Tensor:
         """The scores ``(s * r, n, outputs)`` of rows ``(s, n, inputs)``; ``(s * r, n)`` for one output."""
