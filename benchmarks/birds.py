@@ -1,7 +1,7 @@
 """Retrieval of unseen birds on frozen features: `RetrievalLoss` against other losses for embeddings.
 
     python -m benchmarks.features --data-root DATA --weights FOLDER --sets cub-train        once
-    python -m benchmarks.birds --data-root DATA [--seeds 3] [--out results/birds] [--workers 1] [--sets cub]
+    python -m benchmarks.birds --data-root DATA [--seeds 5] [--out results/birds] [--workers 1] [--sets cub]
 
 CUB-200-2011, 2,048 features of an ImageNet ResNet-50, a linear embedding of 128 numbers. Of classes 1 to 100, a seed
 takes 80 to train and 20 to validate; classes 101 to 200 are the test, as usual. Adam, 400 steps, batches of 16 classes
@@ -144,4 +144,4 @@ def _rows(records: list[Record], name: str) -> Iterator[list[str]]:
 
 if __name__ == "__main__":
     choices = {"sets": list(SETS), "methods": list(METHODS)}
-    from_command_line(__doc__, study, show, seeds=3, out="results/birds", data=True, parts=choices)
+    from_command_line(__doc__, study, show, seeds=5, out="results/birds", data=True, parts=choices)

@@ -1,7 +1,7 @@
 """Wrong labels that nobody simulated, on deep features: the answers of people to 5,000 images of CIFAR-10.
 
     python -m benchmarks.features --data-root DATA --weights FOLDER --sets cifar10        once
-    python -m benchmarks.cifar10n --data-root DATA [--seeds 3] [--out results/cifar10n] [--workers 1]
+    python -m benchmarks.cifar10n --data-root DATA [--seeds 5] [--out results/cifar10n] [--workers 1]
 
 CIFAR-10N (Wei et al. 2022): ``aggre_label`` is the majority of three answers (9 % wrong), ``random_label1`` one of them
 (17 % wrong), ``worse_label`` a wrong one if there is one (40 % wrong). 5,000 training images, of which each seed keeps
@@ -82,4 +82,4 @@ def study(arguments: argparse.Namespace) -> Campaign:
 if __name__ == "__main__":
     choices = {"labels": LABELS, "models": list(MODELS), "methods": list(METHODS)}
     show = partial(labelme.show, labels=LABELS)
-    from_command_line(__doc__, study, show, seeds=3, out="results/cifar10n", data=True, parts=choices)
+    from_command_line(__doc__, study, show, seeds=5, out="results/cifar10n", data=True, parts=choices)
