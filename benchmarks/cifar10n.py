@@ -17,6 +17,7 @@ Files in DATA: cifar-10-batches-bin, and cifar-10n/labels.npz with the names abo
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -36,30 +37,37 @@ VERSION, SETTINGS = "1", "third version"
 CLASSES, BATCH, STEPS, LOOKS = 10, 256, 300, 5
 RATES = (0.0003, 0.001, 0.003)
 LABELS = ("aggre_label", "random_label1", "worse_label")
+PEOPLE = ("random_label1", "random_label2", "random_label3")
+"""The three answers to an image."""
 
 
 @lru_cache(maxsize=1)
-def read(root: Path) -> tuple[Part, Part, dict[str, torch.Tensor]]:
-    """Training and test images with their true classes, and the answers to the training images."""
+def read(root: Path) -> tuple[Part, Part, torch.Tensor]:
+    """Training and test images with their true classes, and the rows of the training images in the original files."""
     x, found = features.load(root, "cifar10")
     known = x[~found.test]
     x = (x - known.mean(0)) / known.std(0).clamp(min=1e-6)
     assert found.rows is not None
-    rows = found.rows[~found.test].numpy()
+    rows = found.rows[~found.test]
+    return Part(x[~found.test], found.labels[~found.test]), Part(x[found.test], found.labels[found.test]), rows
+
+
+def answers(root: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """The answers to the training images."""
+    rows = read(root)[2].numpy()
     with np.load(root / "cifar-10n" / "labels.npz", allow_pickle=False) as stored:
-        answers = {name: torch.from_numpy(stored[name][rows]).long() for name in LABELS}
-    return Part(x[~found.test], found.labels[~found.test]), Part(x[found.test], found.labels[found.test]), answers
+        return {name: torch.from_numpy(stored[name][rows]).long() for name in names}
 
 
 def parts(root: Path, labels: str, seeds: int) -> tuple[list[Part], list[Part], list[Part]]:
     """Training, validation and test images of each seed."""
-    whole, test, answers = read(root)
+    (whole, test, _), told = read(root), answers(root, [labels])[labels]
     fitting, held = [], []
     for seed in range(seeds):
         order = torch.randperm(len(whole), generator=generator("cifar10n", seed))
-        told, cut = Part(whole.x, answers[labels]), len(whole) * 3 // 4
-        fitting.append(told.take(order[:cut]))
-        held.append(told.take(order[cut:]))
+        labelled, cut = Part(whole.x, told), len(whole) * 3 // 4
+        fitting.append(labelled.take(order[:cut]))
+        held.append(labelled.take(order[cut:]))
     return fitting, held, [test] * seeds
 
 

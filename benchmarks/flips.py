@@ -56,6 +56,9 @@ VERSION, STEPS = "1", 600
 NOISES = (0.2, 0.4)
 SETS = ("Fashion-MNIST, 4", "digits, 8", "digits, 3", "page-blocks0", "yeast3", "pima", "vowel0", "segment0")
 OURS, RIVAL, AT_ZERO = "direct, flips", "forward", "forward, threshold 0"
+Rates = tuple[float, float]
+"""Shares of wrong labels among negatives and among positives."""
+NONE = (0.0, 0.0)
 
 # ---------------------------------------------------------------------- the losses
 
@@ -63,14 +66,14 @@ OURS, RIVAL, AT_ZERO = "direct, flips", "forward", "forward, threshold 0"
 class F1OfClassShare(FBeta):
     """F1 of corrected counts whose number of positives is that of the whole training set, not of the batch."""
 
-    def __init__(self, rate: float, share: Tensor) -> None:
+    def __init__(self, rates: Rates, share: Tensor) -> None:
         super().__init__(1.0)
-        self.rate, self.share = rate, share
+        self.rates, self.share = rates, share
 
     def right_metric(self, tp: Tensor, fp: Tensor, fn: Tensor, tn: Tensor) -> Tensor:
         """F1, with ``share`` of the items positive."""
         yes, positive = tp + fp, self.share * (tp + fp + fn + tn)
-        true = ((tp - self.rate * yes) / (1 - 2 * self.rate)).clamp(min=0).minimum(yes).minimum(positive)
+        true = ((tp - self.rates[0] * yes) / (1 - sum(self.rates))).clamp(min=0).minimum(yes).minimum(positive)
         return 2 * true / (yes + positive)
 
     def expected(self, scores: Tensor, target: Tensor, request: Estimate) -> Expected:
@@ -80,28 +83,29 @@ class F1OfClassShare(FBeta):
         return Expected(1 - value, -slope, of_decisions(scores, target, request) if request.likelihood else None)
 
 
-def direct(rate: float, batches: Batches, draw: torch.Generator, **settings: Any) -> Loss:
+def direct(rates: Rates, batches: Batches, draw: torch.Generator, **settings: Any) -> Loss:
     """Ours; every network has as many draws as if it were alone."""
     settings = {"samples": max(1, DRAWN // batches.size), "generator": draw, "check_values": False, **settings}
     return dl.DirectLoss(settings.pop("task", "f1"), reduction="sum", **settings)
 
 
-def by_share(rate: float, batches: Batches, draw: torch.Generator) -> Loss:
-    share = ((batches.y.double().mean(1) - rate) / (1 - 2 * rate)).clamp(min=1 / batches.y.shape[1])
-    task = F1OfClassShare(rate, share.repeat_interleave(len(RATES))[:, None])
-    return direct(rate, batches, draw, task=task, flips=rate)
+def by_share(rates: Rates, batches: Batches, draw: torch.Generator) -> Loss:
+    share = ((batches.y.double().mean(1) - rates[0]) / (1 - sum(rates))).clamp(min=1 / batches.y.shape[1])
+    task = F1OfClassShare(rates, share.repeat_interleave(len(RATES))[:, None])
+    return direct(rates, batches, draw, task=task, flips=rates)
 
 
-def plain(rate: float, batches: Batches, draw: torch.Generator) -> Loss:
+def plain(rates: Rates, batches: Batches, draw: torch.Generator) -> Loss:
     return lambda scores, target: cross_entropy(scores, target).mean(1).sum()
 
 
-def forward(rate: float, batches: Batches, draw: torch.Generator) -> Loss:
+def forward(rates: Rates, batches: Batches, draw: torch.Generator) -> Loss:
     """The likelihood of the labels as they are, if the network predicts the right ones."""
 
     def loss(scores: Tensor, target: Tensor) -> Tensor:
         likely = torch.sigmoid(torch.where(target == 1, scores, -scores))
-        return -(rate + (1 - 2 * rate) * likely).log().mean(1).sum()
+        unlike = torch.where(target == 1, *rates)
+        return -(unlike + (1 - sum(rates)) * likely).log().mean(1).sum()
 
     return loss
 
@@ -110,13 +114,13 @@ def forward(rate: float, batches: Batches, draw: torch.Generator) -> Loss:
 class Method:
     """A loss, whether it is judged by corrected counts, and whether its threshold is chosen on validation rows."""
 
-    make: Callable[[float, Batches, torch.Generator], Loss]
+    make: Callable[[Rates, Batches, torch.Generator], Loss]
     corrects: bool
     tuned: bool
 
 
-def _with_flips(rate: float, batches: Batches, draw: torch.Generator, **settings: Any) -> Loss:
-    return direct(rate, batches, draw, flips=rate, **settings)
+def _with_flips(rates: Rates, batches: Batches, draw: torch.Generator, **settings: Any) -> Loss:
+    return direct(rates, batches, draw, flips=rates, **settings)
 
 
 METHODS: dict[str, Method] = {
@@ -148,35 +152,35 @@ def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed:
 def trained(rows: list[Part], others: list[list[Part]], model: str, name: str, rate: float) -> Outcome:
     """The test F1 of each seed."""
     method, seeds, batches = KNOWN[name], range(len(rows)), Batches(rows, range(len(rows)), BATCH)
-    loss = method.make(rate, batches, generator("flips", rate))
+    loss = method.make((rate, rate), batches, generator("flips", rate))
     networks = Networks(batches.x.shape[2], MODELS[model], 1, seeds, RATES)
-    judge = partial(judged, rate=rate if method.corrects else 0.0, tuned=method.tuned)
+    judge = partial(judged, rates=(rate, rate) if method.corrects else NONE, tuned=method.tuned)
     chosen = train(networks, loss, judge, others, batches, steps=STEPS, looks=LOOKS)
     of_seeds = {f"test {seed}": value for seed, value in enumerate(chosen.test)}
     return Outcome({"test": mean(chosen.test), **of_seeds}, shown={"rates": chosen.rates, "steps": chosen.steps})
 
 
 def judged(
-    known: Tensor, known_y: Tensor, new: Tensor, new_y: Tensor, rate: float, tuned: bool
+    known: Tensor, known_y: Tensor, new: Tensor, new_y: Tensor, rates: Rates, tuned: bool
 ) -> tuple[Tensor, Tensor]:
-    """F1 of each network on validation rows of which this share is wrong, and on test rows."""
+    """F1 of each network on validation rows of which these shares are wrong, and on test rows."""
     if tuned:
-        cut = best_cut(known, known_y, rate)
+        cut = best_cut(known, known_y, rates)
         known, new = known - cut, new - cut
-    return f1(known, known_y, rate), f1(new, new_y, 0.0)
+    return f1(known, known_y, rates), f1(new, new_y, NONE)
 
 
-def f1(scores: Tensor, target: Tensor, rate: float) -> Tensor:
-    """F1 of each list ``(m, n)``, corrected for a share of wrong labels."""
-    return 1 - dl.direct_loss(scores, target, "f1", flips=rate, reduction="none", check_values=False).double()
+def f1(scores: Tensor, target: Tensor, rates: Rates) -> Tensor:
+    """F1 of each list ``(m, n)``, corrected for shares of wrong labels."""
+    return 1 - dl.direct_loss(scores, target, "f1", flips=rates, reduction="none", check_values=False).double()
 
 
-def best_cut(scores: Tensor, target: Tensor, rate: float) -> Tensor:
+def best_cut(scores: Tensor, target: Tensor, rates: Rates) -> Tensor:
     """The threshold of each list ``(m, n)`` with the best corrected F1, halfway between two scores: ``(m, 1)``."""
     ranked, order = scores.sort(dim=-1, descending=True)
     hits = target.gather(-1, order)
     tp, fp = hits.cumsum(-1).double(), (1 - hits).cumsum(-1).double()
-    values = corrected(f_beta_of_counts, (rate, rate))(tp, fp, tp[:, -1:] - tp, fp[:, -1:] - fp)
+    values = corrected(f_beta_of_counts, rates)(tp, fp, tp[:, -1:] - tp, fp[:, -1:] - fp)
     last = values.argmax(-1, keepdim=True)
     ranked = torch.cat((ranked, ranked[:, -1:] - 1), -1)  # below all, if all are best chosen
     return (ranked.gather(-1, last) + ranked.gather(-1, last + 1)) / 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from directloss_repro.campaign import Cell
 from directloss_repro.data import Part
+from directloss_repro.executors import InProcess
 from directloss_repro.files import file_digest, stable_hash
 from directloss_repro.models import resnet50
+from directloss_repro.records import RecordFile
 from PIL import Image
 from torch import Tensor
 
-from benchmarks import birds, cifar10n, features, frozen
+from benchmarks import answers, birds, cifar10n, features, flips, frozen
 from directloss._checks import DirectLossError
 
 # ---------------------------------------------------------------------- files in the original formats
@@ -297,23 +301,49 @@ def test_every_loss_trains_an_embedding(method: str, root: Path, monkeypatch: py
     assert found["recall@1"] > 0.6
 
 
-@pytest.mark.parametrize("method", ["direct-ap", "direct-accuracy", "x-ent", "gce"])
-def test_losses_learn_from_peoples_answers(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Images of ten classes that three people labelled; of the labels of each, 60 of 300 are random."""
     draw = np.random.default_rng(0)
     labels = torch.arange(400) % 10
     rows = torch.cat((torch.arange(300).flip(0), torch.arange(100)))
     found = collection(labels, torch.arange(400) >= 300)._replace(rows=rows)
     monkeypatch.setitem(features.SETS, "cifar10", (lambda root: found, 1))
     store(tmp_path, "cifar10", found, 5 * F.one_hot(labels, 16) + torch.from_numpy(draw.normal(size=(400, 16))))
-    answers = labels[:300].flip(0).numpy().copy()  # in the order of the original file
-    answers[:60] = draw.integers(0, 10, 60)
     (tmp_path / "cifar-10n").mkdir()
-    np.savez(tmp_path / "cifar-10n" / "labels.npz", **dict.fromkeys(cifar10n.LABELS, answers.astype(np.uint8)))
+    stored = {}
+    for name in (*cifar10n.LABELS, *cifar10n.PEOPLE):
+        answers = labels[:300].flip(0).numpy().copy()  # in the order of the original file
+        answers[draw.permutation(300)[:60]] = draw.integers(0, 10, 60)
+        stored[name] = answers.astype(np.uint8)
+    np.savez(tmp_path / "cifar-10n" / "labels.npz", **stored)
     monkeypatch.setattr(cifar10n, "STEPS", 60)
     monkeypatch.setattr(cifar10n, "RATES", (0.01, 0.03))
     cifar10n.read.cache_clear()
+    yield tmp_path
+    cifar10n.read.cache_clear()
+
+
+@pytest.mark.parametrize("method", ["direct-ap", "direct-accuracy", "x-ent", "gce"])
+def test_losses_learn_from_peoples_answers(method: str, people: Path) -> None:
     metric = "accuracy" if method != "direct-ap" else "macro AP"
     cell = Cell(f"worse_label / linear / {metric}", method)
-    outcome = cifar10n.train_cell(tmp_path, 2, cell, {}, 0)
-    cifar10n.read.cache_clear()
-    assert outcome.metrics["test"] > 0.8
+    assert cifar10n.train_cell(people, 2, cell, {}, 0).metrics["test"] > 0.8
+
+
+@pytest.mark.parametrize("method", flips.METHODS)
+def test_rates_of_wrong_answers_are_estimated(method: str, people: Path) -> None:
+    outcome = answers.train_cell(people, 2, Cell("CIFAR-10N / linear", method), {}, 0)
+    assert outcome.metrics["test"] > 0.7
+    # A random answer is one of ten, so 18 % are wrong for the class itself and 2 % for every other.
+    for rates in (outcome.shown["flips"], outcome.shown["true flips"]):
+        torch.testing.assert_close(torch.tensor(rates).mean(0), torch.tensor([0.02, 0.18]), atol=0.03, rtol=0)
+
+
+def test_the_tables_of_estimated_rates(people: Path, tmp_path: Path) -> None:
+    campaign = answers.study(argparse.Namespace(sets=["CIFAR-10N"], seeds=2, data_root=people))
+    records = RecordFile(tmp_path)
+    campaign.run_on(InProcess(), records)
+    shown = answers.show(campaign.found(records))
+    assert "| F1 | CIFAR-10N / linear | CIFAR-10N / mlp |" in shown
+    assert "mean share of wrong answers to the other classes and to the class: estimated " in shown

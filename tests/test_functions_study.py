@@ -88,18 +88,18 @@ def test_the_threshold_of_corrected_counts(generator: torch.Generator) -> None:
     labels = (torch.rand(3, 4000, generator=generator) < 0.2).long()
     scores = torch.randn(3, 4000, generator=generator) + 2 * labels
     wrong = torch.where(torch.rand(3, 4000, generator=generator) < 0.3, 1 - labels, labels)
-    clean, found = defaults.best_cut(scores, labels), flips.best_cut(scores, wrong, 0.3)
-    assert torch.equal(flips.best_cut(scores, labels, 0.0), clean)
-    best, reached = (flips.f1(scores - cut, labels, 0.0) for cut in (clean, found))
+    clean, found = defaults.best_cut(scores, labels), flips.best_cut(scores, wrong, (0.3, 0.3))
+    assert torch.equal(flips.best_cut(scores, labels, flips.NONE), clean)
+    best, reached = (flips.f1(scores - cut, labels, flips.NONE) for cut in (clean, found))
     assert bool((reached > best - 0.03).all())
-    tried = torch.stack([flips.f1(scores - cut, wrong, 0.3) for cut in torch.linspace(-3, 4, 500)])
-    assert bool((flips.f1(scores - found, wrong, 0.3) >= tried.amax(0) - 1e-6).all())
+    tried = torch.stack([flips.f1(scores - cut, wrong, (0.3, 0.3)) for cut in torch.linspace(-3, 4, 500)])
+    assert bool((flips.f1(scores - found, wrong, (0.3, 0.3)) >= tried.amax(0) - 1e-6).all())
 
 
 def test_forward_correction_is_that_of_the_library(generator: torch.Generator) -> None:
     scores = torch.randn(2, 6, generator=generator).requires_grad_()
     labels = torch.randint(2, (2, 6), generator=generator)
     batches = Batches([Part(scores.detach(), labels[0])], [0], 2)
-    flips.forward(0.2, batches, generator)(scores, labels).backward()
-    slope = dl.tasks._likelihood.of_each_decision(scores.detach(), labels.float(), (0.2, 0.2))
+    flips.forward((0.1, 0.3), batches, generator)(scores, labels).backward()
+    slope = dl.tasks._likelihood.of_each_decision(scores.detach(), labels.float(), (0.1, 0.3))
     torch.testing.assert_close(scores.grad, slope / 6)

@@ -90,7 +90,7 @@ def check_tensor(argument: str, value: object) -> Tensor:
     return value
 
 
-def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = "") -> None:
+def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = "", argument: str = "target") -> None:
     """Every label is one of ``allowed``, which are distinct."""
     if target.dtype == torch.bool:
         return
@@ -103,7 +103,7 @@ def check_labels(target: Tensor, allowed: Sequence[float] = (0, 1), hint: str = 
         value = target[~good][0].item()
         words = " or ".join(str(label) for label in allowed)
         hint = _hint_of_ignored(value) or hint
-        fail("target", f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
+        fail(argument, f"must hold only {words}", f"{value} at index {(~good).nonzero()[0].tolist()}", hint)
 
 
 def check_classes(target: Tensor, classes: int) -> None:
