@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_errors": set(),
     "_checks": {"_errors"},
     "_dynamo": set(),
+    "answers": {"_checks"},
     "_gradient": {"_checks", "_dynamo"},
     "kernels": {"_checks", "_dynamo"},
     "metrics": {"_checks", "kernels"},

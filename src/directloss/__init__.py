@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from directloss import metrics, plot, relaxation, tasks
     from directloss._uniloss import Anchoring, Refactoring, UniLoss, uniloss
-    from directloss.answers import EstimatedFlips, estimate_flips
+    from directloss.answers import estimate_flips
     from directloss.averaging import AveragedLoss
     from directloss.direct import DirectLoss, direct_loss, expected_metric
     from directloss.full_batch import full_batch_step
@@ -39,7 +39,6 @@ __all__ = [
     "DirectLoss",
     "DirectLossError",
     "DirectLossWarning",
-    "EstimatedFlips",
     "HingeLoss",
     "PerceptronLoss",
     "Refactoring",
@@ -65,7 +64,7 @@ __all__ = [
 # above tells type checkers the same.
 _NAMES = {
     "_uniloss": ("Anchoring", "Refactoring", "UniLoss", "uniloss"),
-    "answers": ("EstimatedFlips", "estimate_flips"),
+    "answers": ("estimate_flips",),
     "averaging": ("AveragedLoss",),
     "direct": ("DirectLoss", "direct_loss", "expected_metric"),
     "full_batch": ("full_batch_step",),
