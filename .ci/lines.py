@@ -19,8 +19,11 @@ ROOMS = {
     "UniLoss: `_uniloss/`, `relaxation.py`": ["_uniloss/", "relaxation.py"],
     "`integrations/`": ["integrations/"],
     "`fit`: `tabular/`, `cli/`": ["tabular/", "cli/"],
-    "around the losses: averages, memory, full batch, processes, retrieval, plots, doctor": [
-        *(f"{name}.py" for name in ("averaging", "memory", "full_batch", "distributed", "retrieval", "plot", "doctor"))
+    "around the losses: averages, memory, full batch, processes, retrieval, rates of wrong labels, plots, doctor": [
+        *(
+            f"{name}.py"
+            for name in ("answers", "averaging", "memory", "full_batch", "distributed", "retrieval", "plot", "doctor")
+        )
     ],
     "the engine: all other files": [""],
 }

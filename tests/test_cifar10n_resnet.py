@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("method", study.METHODS)
 def test_a_run_learns(method: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"FITTING": 400, "HELD": 100, "BATCH": 20, "EPOCHS": 3, "COMPILED": False}.items():
+    for name, value in {"FITTING": 400, "HELD": 100, "BATCH": 20, "EPOCHS": 3, "LOOKS": 3, "COMPILED": False}.items():
         monkeypatch.setattr(study, name, value)
     monkeypatch.setattr(study, "ResNet20", lambda *sizes, bfloat16: ResNet20(*sizes, width=4))
     study.parts.cache_clear()
