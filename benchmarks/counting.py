@@ -1,18 +1,22 @@
 """What a step costs on an accelerator: operations, synchronisations and bytes copied, counted on a simulated device.
 
-    python -m benchmarks.counting [--names]
+    python -m benchmarks.counting [--names] [--compiled]
 
 Forward and backward of one default step with ``check_values=False``, after a first one that fills the caches. Views
-launch nothing and are not counted. No accelerator is needed, and nothing is timed. ``--names`` lists the operations.
+launch nothing and are not counted. No accelerator is needed, and nothing is timed. ``--names`` lists the operations;
+``--compiled`` counts the fused kernels and the library calls that are left after ``torch.compile``, on the CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Callable
 
 import torch
+from torch._inductor import metrics as generated
+from torch._inductor.utils import run_and_get_code
 
 import directloss as dl
 from benchmarks.accelerator import DEVICE, Accelerator, Record
@@ -94,12 +98,26 @@ def verdicts(names: bool) -> list[str]:
     return lines
 
 
+def compiled(task: str, shape: tuple[int, ...]) -> int:
+    """Kernels and library calls of a default step after ``torch.compile``."""
+    scores, target = (part.reshape(shape) for part in imbalanced(torch.Size(shape).numel()))
+    leaf, loss = scores.requires_grad_(), torch.compile(direct(task), fullgraph=True)
+    torch._dynamo.reset()
+    generated.reset()
+    _, programs = run_and_get_code(lambda: loss(leaf, target).backward())
+    return generated.generated_kernel_count + sum(len(re.findall(r"= torch\.ops\.", text)) for text in programs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", action="store_true", help="list the operations of each task")
+    parser.add_argument("--compiled", action="store_true", help="count what is left after torch.compile")
+    arguments = parser.parse_args()
     print(show(rows()), end="\n\n")
-    for line in verdicts(parser.parse_args().names):
+    for line in verdicts(arguments.names):
         print("-", line)
+    if arguments.compiled:
+        print("\nAfter torch.compile:", ", ".join(f"{task} {compiled(task, SHAPES[-1])}" for task in GOALS))
 
 
 if __name__ == "__main__":

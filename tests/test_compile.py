@@ -194,6 +194,18 @@ def test_a_training_step_is_exported_and_loaded_without_the_library(tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
+FIRST = """
+import torch, directloss as dl
+loss = lambda s, t: dl.direct_loss(s, t, "ap", likelihood=0)
+print(float(torch.compile(loss, fullgraph=True, backend="eager")(torch.tensor([2.0, 1.0]), torch.tensor([0, 1]))))
+"""
+
+
+def test_a_graph_may_be_the_first_to_name_a_task() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("0.5\n", 0), done.stderr
+
+
 def test_wrong_shapes_raise_the_usual_error() -> None:
     compiled = torch.compile(dl.DirectLoss("ap"), backend="eager")
     with pytest.raises(dl.DirectLossError, match="target must have the shape of scores"):

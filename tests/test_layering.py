@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "moves": {"_checks", "kernels", "metrics"},
     "task": {"_checks", "noise"},
     "_registry": {"_checks", "task"},
-    "_problem": {"_checks", "_registry", "task"},
+    "_problem": {"_checks", "_registry", "task", "tasks"},
     "_loss": {"_checks", "_dynamo", "_gradient", "_problem", "_registry", "distributed", "task"},
     "epsilon": {"_checks", "_gradient", "_problem"},
     "theorem": {"_checks", "_gradient", "_problem", "epsilon", "noise", "task"},

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+import directloss.tasks  # noqa: F401  # registers its names: a graph that begins with one could not import them
 from directloss._checks import (
     REDUCTIONS,
     blank,
