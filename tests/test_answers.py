@@ -73,6 +73,18 @@ def test_intervals_hold_the_right_rates_in_most_samples(generator: torch.Generat
     assert 66 <= held <= 80  # 95 % of 80 are 76; fewer than 66 would happen once in 10,000 times
 
 
+ALL, NONE = [1, 1, 1], [0, 0, 0]
+
+
+@pytest.mark.parametrize("others", [[], [[1, 1, 0]], [[1, 1, 0], [0, 1, 0]]])
+@pytest.mark.parametrize("counts", [(1, 2), (10, 20)])
+def test_few_answers_have_wide_intervals(counts: tuple[int, int], others: list[list[int]]) -> None:
+    found = dl.estimate_flips(torch.tensor([ALL] * counts[0] + [NONE] * counts[1] + others))
+    for low, rate, high in zip(found.low, found.flips, found.high, strict=True):
+        assert 0 <= low <= rate + 1e-9
+        assert rate - 1e-9 <= high <= 1
+
+
 def test_missing_answers_and_their_order_do_not_matter(generator: torch.Generator) -> None:
     answers = answered(generator, 500, 0.4, (0.1, 0.2))
     wider = torch.full((500, 5), torch.nan)

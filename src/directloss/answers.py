@@ -19,6 +19,8 @@ from torch import Tensor
 from directloss._checks import check_labels, check_tensor, fail
 
 STEPS, TOLERANCE = 5_000, 1e-8
+LEAST = 1e-9
+"""Of a rate: no answer is impossible, not even one that a bootstrap sample lacks."""
 DRAWS = 200
 """Bootstrap samples behind an interval."""
 
@@ -114,7 +116,7 @@ def _most_likely(yes: Tensor, asked: Tensor, items: Tensor, alike: bool) -> _Cro
 
 def _positive(yes: Tensor, asked: Tensor, crowd: _Crowd) -> Tensor:
     """The probability that an item with such answers is positive."""
-    share, r0, r1 = (one.unsqueeze(-1) for one in crowd)
+    share, r0, r1 = (one.unsqueeze(-1).clamp(LEAST, 1 - LEAST) for one in crowd)
     no = asked - yes
     with_positive = share * (1 - r1) ** yes * r1**no
     return with_positive / (with_positive + (1 - share) * r0**yes * (1 - r0) ** no)
@@ -127,5 +129,6 @@ def _counted(yes: Tensor, asked: Tensor, items: Tensor, positive: Tensor, alike:
     told = torch.stack(((on_negative * asked).sum(-1), (on_positive * asked).sum(-1)))
     if alike:
         wrong, told = (part.sum(0).expand_as(part) for part in (wrong, told))
-    negatives, positives = wrong / told
-    return _Crowd(on_positive.sum(-1) / items.sum(-1), negatives, positives)
+    # A small bootstrap sample may lack one kind of items, or all.
+    negatives, positives = wrong / told.clamp(min=LEAST)
+    return _Crowd(on_positive.sum(-1) / items.sum(-1).clamp(min=LEAST), negatives, positives)
