@@ -266,7 +266,7 @@ WRONG_DATA: list[tuple[Any, Any, Any, str]] = [
     (SCORES.long(), CLASSES, "accuracy", "scores must be floating point, but it is torch.int64"),
     (torch.tensor(1.0), torch.tensor(0), "accuracy", "scores must have shape (..., c), but it is of shape ()"),
     (SCORES / 0, CLASSES, "accuracy", "scores must be finite, but it is inf"),
-    (SCORES, LABELS, "accuracy", f"{ROW} (2, 3). For one-hot labels pass target.argmax(-1)."),
+    (SCORES, LABELS, "accuracy", f"{ROW} (2, 3). For one-hot labels pass target.argmax(-1);"),
     (SCORES, torch.tensor(0), "accuracy", f"{ROW} ()"),
     (SCORES, torch.tensor([0, 3]), "accuracy", "target must hold class indices from 0 to 2, but it is 3 at [1]"),
     (SCORES, torch.tensor([0, -1]), "accuracy", "target must hold class indices from 0 to 2, but it is -1 at [1]"),

@@ -180,7 +180,7 @@ def check_class_problem(scores: Tensor, target: object, check_values: bool = Tru
         rule = f"must hold one class index per row of scores, shape {tuple(scores.shape[:-1])}"
         hint = ""
         if target.shape == scores.shape or scores.shape == (*target.shape, 1):
-            hint = 'For one-hot labels pass target.argmax(-1). For yes-or-no decisions, one label per score, use "error".'
+            hint = 'For one-hot labels pass target.argmax(-1); for yes-or-no decisions use "error".'
         elif target.shape == scores.shape[:1] + scores.shape[2:]:
             hint = "Classes come last: pass dim=1 to the loss, or scores.movedim(1, -1)."
         fail("target", rule, f"of shape {tuple(target.shape)}", hint)
