@@ -169,6 +169,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "direct, likelihood 1": {"likelihood": 1.0},
     "direct, noise 1": {"noise": 1.0},
     "direct, noise 5": {"noise": 5.0},
+    "direct, noise 10": {"noise": 10.0},
     "direct, 1 draw": {"samples": 1},
 }
 """Other settings of ours, for ``--methods``."""
