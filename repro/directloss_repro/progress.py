@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -132,7 +131,8 @@ class Display(_Bars):
         name = self._judged_by(Cell(record.group, record.method, record.noise or 0.0))
         if record.stage == "final":
             name = f"test_{name.partition('_')[2]}" if "_" in name else "test"
-        return f"{name}: {record.metrics.get(name, math.nan):.3f}"
+        value = record.metrics.get(name)  # a cell that trains several seeds has a value for each
+        return "" if value is None else f"{name}: {value:.3f}"
 
 
 def first_few(reasons: Sequence[str], what: str) -> list[str]:
