@@ -60,9 +60,15 @@ METRICS = {
 SPECIES = 20
 """Classes of CUB that are judged."""
 BASE, LOGISTIC, SOFTMAX = "x-ent", "logistic regression", "softmax"
+RANKED = "direct-ap, softmax"
+"""The same training as ``direct-ap``, but the photographs are ranked by the softmax of their scores."""
+EXCLUSIVE = (SOFTMAX, RANKED)
+"""For classes that exclude each other."""
 STOPPED = "gce"
 """It hardly sees a positive of low probability, so it may also begin at even odds."""
 OURS = {f"direct-{metric}": metric for metric in METRICS}
+TRAINED = OURS | {RANKED: "ap"}
+"""Our losses, and what each is trained on."""
 
 
 def weighted(scores: Tensor, target: Tensor) -> Tensor:
@@ -85,8 +91,8 @@ def softmax(scores: Tensor, target: Tensor) -> Tensor:
 
 def loss_of(method: str, draw: torch.Generator) -> Loss:
     """From scores and labels ``(m, n, c)`` to the sum over networks of the mean over classes, up to a constant."""
-    if method in OURS:
-        return dl.DirectLoss(OURS[method], dim=1, generator=draw, samples=1, reduction="sum", check_values=False)
+    if method in TRAINED:
+        return dl.DirectLoss(TRAINED[method], dim=1, generator=draw, samples=1, reduction="sum", check_values=False)
     if method in LISTS:
         return LISTS[method]
     by_item = CLASSIFICATION.get(method, weighted)
@@ -94,7 +100,7 @@ def loss_of(method: str, draw: torch.Generator) -> Loss:
 
 
 LISTS: dict[str, Loss] = {"smooth-ap 1": smooth, SOFTMAX: softmax}
-METHODS = (*OURS, BASE, "weighted", "focal", "gce", *LISTS, LOGISTIC)
+METHODS = (*TRAINED, BASE, "weighted", "focal", "gce", *LISTS, LOGISTIC)
 
 # ---------------------------------------------------------------------- the data
 
@@ -146,8 +152,8 @@ def _without(rows: Tensor, taken: Tensor) -> Tensor:
 
 def judged(known: Tensor, known_y: Tensor, new: Tensor, new_y: Tensor, *, method: str) -> tuple[Tensor, Tensor]:
     """Every metric ``(k, m)`` on two parts, from scores and labels ``(m, n, c)``."""
-    if method == SOFTMAX:
-        known, new = known.log_softmax(2), new.log_softmax(2)
+    if method in EXCLUSIVE:
+        known, new = known.double().log_softmax(2), new.double().log_softmax(2)
     networks = len(known)
     known, known_y, new, new_y = (part.mT.flatten(0, 1) for part in (known, known_y, new, new_y))
     cut = 0 if OURS.get(method) == "f1" else best_cut(known, known_y)
@@ -216,7 +222,7 @@ def study(arguments: argparse.Namespace) -> Campaign:
         if shots in arguments.shots
         for noise in arguments.noises
         for method in arguments.methods
-        if (method != LOGISTIC or model == "linear") and (method != SOFTMAX or name == "pets")
+        if (method != LOGISTIC or model == "linear") and (method not in EXCLUSIVE or name == "pets")
     )
     trainer, version = partial(train_cell, arguments.data_root, arguments.seeds), f"{VERSION}, {arguments.seeds} seeds"
     return Campaign("frozen", version, cells, settings, trainer, lambda cell: "", seeds=1)
@@ -226,7 +232,7 @@ def settings(cell: Cell) -> list[Params]:
     """Records of ours say with which settings they were made."""
     if cell.method == STOPPED:
         return [{"starts": "log odds, even"}]
-    return [{"settings": SETTINGS}] if cell.method in OURS else [{}]
+    return [{"settings": SETTINGS}] if cell.method in TRAINED else [{}]
 
 
 # ---------------------------------------------------------------------- tables

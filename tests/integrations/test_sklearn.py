@@ -15,7 +15,13 @@ import torch
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, make_classification, make_multilabel_classification
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_digits,
+    load_iris,
+    make_classification,
+    make_multilabel_classification,
+)
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, f1_score, ndcg_score
@@ -110,6 +116,16 @@ def test_many_classes(metric: Any) -> None:
     assert fitted.decision_function(X).shape == (150, 3)
     # One class against the rest: the one in the middle cannot be told by a linear score.
     assert (fitted.predict(X) == names).mean() > (0.8 if metric in ("ap", "f1", "error") else 0.9)
+
+
+def test_a_ranking_of_many_classes_ranks_by_the_softmax() -> None:
+    X, y = load_digits(return_X_y=True)
+    fitted = DirectLossClassifier("ap", epochs=100, random_state=0).fit(X[::2], y[::2])
+    with torch.no_grad():
+        raw = fitted.network_(fitted.scaling_(X[1::2])).double().softmax(1).log().numpy()
+    np.testing.assert_allclose(fitted.decision_function(X[1::2]) + fitted.threshold_, raw, atol=1e-5)
+    by_class = average_precision_score(np.eye(10)[y[1::2]], fitted.network_(fitted.scaling_(X[1::2])).detach())
+    assert average_precision_score(np.eye(10)[y[1::2]], fitted.decision_function(X[1::2])) > by_class + 0.01
 
 
 def test_two_classes_with_a_metric_of_many() -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -46,7 +47,7 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
     what to predict, so `predict` returns the most probable class.
 
     With more than two classes, a metric of decisions is the mean over the classes of the predicted ones, as macro F1,
-    and a ranking the mean over each class against the rest. ``"accuracy"``, ``"topk@k"`` and
+    and a ranking the mean over each class against the rest, ranked by the softmax. ``"accuracy"``, ``"topk@k"`` and
     `directloss.tasks.CostMatrix` are metrics of many classes by themselves.
 
     With held-out rows (``eval_set`` of `fit`, or ``early_stopping``), the weights of the best epoch are kept, and
@@ -100,9 +101,19 @@ class DirectLossClassifier(MetricClassifier, NetworkEstimator):
     def _held_share(self) -> float | None:
         return self.validation_fraction if self.early_stopping else None
 
+    @property
+    def _ranks_classes(self) -> bool:
+        """Whether the rows are ranked for each of several classes."""
+        return len(self.classes_) > 2 and self._task.event_dims == self._task.target_dims
+
+    def _scores(self, table: Any) -> Array:
+        """Classes exclude each other, which a ranking by the scores of one class alone would ignore."""
+        scores = super()._scores(table)
+        return log_softmax(scores.astype(np.float64), axis=1) if self._ranks_classes else scores
+
     def _train(self, part: Part, held: Part | None, seed: int) -> None:
         task, generator, count = self._task, torch.Generator().manual_seed(seed), len(self.classes_)
-        one_vs_rest = count > 2 and task.event_dims == task.target_dims
+        one_vs_rest = self._ranks_classes
         dim = 0 if one_vs_rest else None
         scores_at = self._make_network(part.rows, count if count > 2 else 1, generator)
         codes, weight = torch.from_numpy(part.target), torch.from_numpy(part.weight)
