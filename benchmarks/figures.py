@@ -12,6 +12,7 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -223,21 +224,22 @@ def crowd() -> Figure:
     return figure
 
 
-def frozen() -> Figure:
-    """Heads on frozen features of VOC: lead of each loss over cross-entropy on the same seeds, with 95 % intervals."""
-    from benchmarks.frozen import BASE, SOFTMAX, compared, numbers
+def frozen(name: str = "voc") -> Figure:
+    """Heads on frozen features: lead of each loss over cross-entropy on the same seeds, with 95 % intervals."""
+    from benchmarks.frozen import BASE, EXCLUSIVE, compared, numbers
 
     found = {(str(record.group), record.noise or 0.0, record.method): record for record in finals("frozen")}
-    methods = [method for method in compared("ap") if method not in (BASE, SOFTMAX)]
+    left_out = (BASE,) if name == "pets" else (BASE, *EXCLUSIVE)
+    methods = [method for method in compared("ap") if method not in left_out]
     shots = {"5": "5 each", "50": "50 each", "all": "all"}
     figure = Figure((WIDTH, 4.6), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True, sharey=True)
     for row, noise, labels in zip(axes, (0.0, 0.2), ("clean", "20 % wrong"), strict=True):
         for place, (shot, title) in zip(row, shots.items(), strict=True):
-            for model, (name, like, shift) in MODELS.items():
-                cell = (f"voc / {model} / {shot}", noise)
+            for model, (label, like, shift) in MODELS.items():
+                cell = (f"{name} / {model} / {shot}", noise)
                 pairs = [(numbers(found, cell, m, "ap"), numbers(found, cell, BASE, "ap")) for m in methods]
-                _intervals(place, pairs, shift, COLOUR[like], name)
+                _intervals(place, pairs, shift, COLOUR[like], label)
             _rows_of(place, methods, f"{title}, {labels}")
     axes[0, 0].set_xlim(-8, 8)  # generalised cross-entropy with a hidden layer is far outside
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
@@ -454,6 +456,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "letor": letor,
     "crowd": crowd,
     "frozen": frozen,
+    "breeds": partial(frozen, "pets"),
     "street": street,
     "speed": speed,
     "noise": noise,
