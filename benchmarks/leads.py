@@ -19,6 +19,7 @@ from benchmarks.study import table
 NAMES = {
     OURS: '`DirectLoss("ap")`',
     "direct, likelihood 1": "the same with `likelihood=1`",
+    "direct, noise 10": "the same with `noise=10`",
     SECOND: "the second version",
     "smooth-ap 1": "Smooth-AP, temperature 1",
     "smooth-ap 1 + 0.1 x-ent": "Smooth-AP, plus 0.1 cross-entropy",
