@@ -34,7 +34,7 @@ import directloss as dl
 from benchmarks import cifar10n, flips, labelme
 from benchmarks.flips import NONE, OURS, VARIANTS, Rates, judged
 from benchmarks.labelme import MODELS, of_cells
-from benchmarks.stacked import Batches, Networks, train
+from benchmarks.stacked import Batches, Networks, log_odds, train
 from benchmarks.study import from_command_line, gap_cell, mean_cell, table
 
 
@@ -102,7 +102,7 @@ def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed:
         return torch.stack(on_known).mean(0), torch.stack(on_new).mean(0)
 
     networks = Networks(batches.x.shape[2], MODELS[model], settings.CLASSES, range(seeds), settings.RATES)
-    networks.begin_at(((batches.y.float().sum(1, keepdim=True) + 0.5) / (batches.y.shape[1] + 1)).logit())
+    networks.begin_at(log_odds(batches.y))
     chosen = train(networks, loss, judge, others, batches, steps=settings.STEPS, looks=settings.LOOKS)
     of_seeds = {f"test {seed}": value for seed, value in enumerate(chosen.test)}
     right = [] if crowd.truth is None else counted(crowd.answers, crowd.truth, settings.CLASSES)

@@ -45,7 +45,7 @@ from benchmarks import features
 from benchmarks.defaults import best_cut, measured
 from benchmarks.multilabel import with_others_labels
 from benchmarks.peers import smooth_ap
-from benchmarks.stacked import Batches, Loss, Networks, train
+from benchmarks.stacked import Batches, Loss, Networks, log_odds, train
 from benchmarks.study import from_command_line, gap_cell, mean_cell, table
 
 VERSION, SETTINGS = "1", "third version"
@@ -197,7 +197,7 @@ def train_cell(root: Path, seeds: int, cell: Cell, params: dict[str, Any], seed:
         values, shown = logistic(parts, test), {}
     else:
         batches = Batches(parts[0], range(seeds), BATCH)
-        odds = ((batches.y.float().sum(1, keepdim=True) + 0.5) / (batches.y.shape[1] + 1)).logit()
+        odds = log_odds(batches.y)
         starts = [odds, torch.zeros_like(odds)] if cell.method == STOPPED else [odds]
         networks = Networks(whole.x.shape[1], MODELS[model], whole.y.shape[1], range(seeds), RATES * len(starts))
         networks.begin_at(torch.cat([start.expand(-1, len(RATES), -1) for start in starts], 1))

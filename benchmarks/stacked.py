@@ -99,6 +99,11 @@ class Batches:
         return self.x[place, rows], self.y[place, rows]
 
 
+def log_odds(target: Tensor) -> Tensor:
+    """The log odds of each class among labels ``(s, n, c)`` of 0 and 1, ``(s, 1, c)``, for `Networks.begin_at`."""
+    return ((target.float().sum(1, keepdim=True) + 0.5) / (target.shape[1] + 1)).logit()
+
+
 def _stack(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     return torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts])
 
