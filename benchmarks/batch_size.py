@@ -87,7 +87,7 @@ def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Out
 def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(str(size), method) for size in SIZES for method in METHODS)
     trainer = partial(train_cell, arguments.data_root)
-    return Campaign("batch-size", "2", cells, rates(*RATES), trainer, lambda cell: "val_ap", arguments.seeds)
+    return Campaign("batch-size", "1", cells, rates(*RATES), trainer, lambda cell: "val_ap", arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

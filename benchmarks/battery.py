@@ -99,7 +99,7 @@ def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(Cell(market, method) for market in MARKETS for method in METHODS)
     rates: list[dict[str, Any]] = [{"learning_rate": rate} for rate in RATES]
     run = partial(trained, arguments.data_root)
-    return Campaign("battery", "2", cells, lambda cell: rates, run, lambda cell: "val", arguments.seeds)
+    return Campaign("battery", "1", cells, lambda cell: rates, run, lambda cell: "val", arguments.seeds)
 
 
 def show(records: list[Record]) -> str:

@@ -223,7 +223,7 @@ def study(arguments: argparse.Namespace) -> Campaign:
     cells = tuple(
         Cell(f"{name} / {size}", method, noise) for name, noise in COLUMNS for size in SIZES for method in METHODS
     )
-    return Campaign("decisions", "2", cells, _rates, trained, lambda cell: "val", arguments.seeds)
+    return Campaign("decisions", "1", cells, _rates, trained, lambda cell: "val", arguments.seeds)
 
 
 def _rates(cell: Cell) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Which defaults are good? `DirectLoss(metric)` with nothing set, against cross-entropy and other losses.
 
     python -m benchmarks.defaults --data-root DATA [--seeds 5] [--out results/defaults] [--workers 2] [PARTS]
-    python -m benchmarks.defaults --data-root DATA --show [PARTS]      the tables of what is stored
+    python -m benchmarks.defaults --show [PARTS]      the tables of what is stored
     python -m benchmarks.unseen                  the same on data sets that were not used to choose the defaults
 
 PARTS restrict it: ``--metrics ap f1 --sets "digits, 8" pima --models mlp --noises 0 0.2 --lengths 200 --methods gce``.

@@ -1,7 +1,7 @@
 """Known wrong labels: is `DirectLoss("f1", flips=rate)` better than cross-entropy corrected for the same rate?
 
     python -m benchmarks.flips --data-root DATA [--seeds 5] [--out results/flips] [--workers 2] [PARTS]
-    python -m benchmarks.flips --data-root DATA --show [PARTS]      the tables of what is stored
+    python -m benchmarks.flips --show [PARTS]      the tables of what is stored
 
 PARTS restrict it: ``--sets "digits, 8" pima --models mlp --noises 0.2 --methods forward``.
 

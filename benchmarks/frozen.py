@@ -2,7 +2,7 @@
 
     python -m benchmarks.features --data-root DATA --weights FOLDER        once
     python -m benchmarks.frozen --data-root DATA [--seeds 5] [--out results/frozen] [--workers 1] [PARTS]
-    python -m benchmarks.frozen --data-root DATA --show [PARTS]            the tables of what is stored
+    python -m benchmarks.frozen --show [PARTS]            the tables of what is stored
 
 PARTS restrict it: ``--sets voc pets --models linear --noises 0.2 --shots all --methods direct-ap x-ent``. To train ours
 again after a change of the library, change `SETTINGS` and name its methods.

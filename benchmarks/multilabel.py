@@ -43,6 +43,7 @@ TRAIN, VAL, TEST = 6_000, 2_000, 5_000
 RATES = (0.001, 0.003)
 NOISES = (0.0, 0.2)
 VOC, WEIGHTS = "VOC2012", Path("alexnet") / "alexnet_features.pt"
+SETS = ("mnist", "fashion-mnist", VOC)
 OURS, BASE = "direct", "x-ent"
 Loss = Callable[[Tensor, Tensor], Tensor]
 METHODS: dict[str, Callable[[int], Loss]] = {
@@ -135,9 +136,11 @@ def train_cell(root: Path, cell: Cell, params: dict[str, Any], seed: int) -> Out
     return Outcome(metrics, trained.diverged_at, trained.curve)
 
 
-def data(root: Path) -> tuple[str, ...]:
-    """The data sets that the folder holds."""
-    names = tuple(name for name in ("mnist", "fashion-mnist") if (root / name).is_dir())
+def data(root: Path | None) -> tuple[str, ...]:
+    """The data sets that the folder holds; all of them without a folder."""
+    if root is None:
+        return SETS
+    names = tuple(name for name in SETS[:2] if (root / name).is_dir())
     devkits = any((root / place).is_dir() for place in (VOC, f"VOCdevkit/{VOC}"))
     return (*names, VOC) if devkits and (root / WEIGHTS).is_file() else names
 
@@ -173,5 +176,5 @@ def _rows(records: list[Record], names: list[str], number: str) -> Iterator[list
 
 
 if __name__ == "__main__":
-    choices = {"sets": ["mnist", "fashion-mnist", VOC], "methods": list(METHODS)}
+    choices = {"sets": list(SETS), "methods": list(METHODS)}
     from_command_line(__doc__, study, show, seeds=3, out="results/multilabel", data=True, parts=choices)

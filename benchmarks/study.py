@@ -34,12 +34,14 @@ def from_command_line(
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cluster", metavar="ADDRESS", help="of a Dask scheduler, whose workers do the runs")
     if data:
-        parser.add_argument("--data-root", type=Path, required=True, help="folder with the data sets")
+        parser.add_argument("--data-root", type=Path, help="folder with the data sets")
     parser.add_argument("--show", action="store_true", help="print the tables of the stored records, and train nothing")
     for name, known in (parts or {}).items():
         kind = type(known[0])
         parser.add_argument(f"--{name}", nargs="+", type=kind, choices=known, default=known, metavar=name.upper())
     arguments = parser.parse_args()
+    if data and not (arguments.show or arguments.data_root):
+        parser.error("--data-root is needed to train")
     campaign, place = make(arguments), arguments.cluster
     if arguments.show:
         print(show(campaign.found(RecordFile(arguments.out, read_only=True))))
