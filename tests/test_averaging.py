@@ -203,3 +203,21 @@ def test_the_value_does_not_depend_on_the_kind_of_gradient(name: str, average: s
         for options in ({}, {"epsilon": "auto"})
     )
     torch.testing.assert_close(moves, theorem)
+
+
+def test_known_wrong_labels_of_several_labels() -> None:
+    scores, _ = drawn(30, 3)
+    labels = (scores + torch.randn(30, 3, generator=torch.Generator().manual_seed(1)) > 0).long()
+    each = [float(dl.direct_loss(scores[:, k], labels[:, k], "f1", flips=0.1)) for k in range(3)]
+    assert float(dl.AveragedLoss("f1", flips=0.1)(scores, labels)) == pytest.approx(sum(each) / 3)
+    for average in ("macro", "micro"):
+        with pytest.raises(dl.DirectLossError, match="flips must be 0 for class indices"):
+            dl.AveragedLoss("f1", average=average, flips=0.1)(scores, labels[:, 0])
+
+
+def test_labels_and_scores_of_small_dtypes() -> None:
+    scores, classes = drawn(20, 3)
+    wanted = dl.AveragedLoss("f1")(scores, classes)
+    assert dl.AveragedLoss("f1")(scores, classes.to(torch.uint16)) == wanted
+    far = torch.tensor([[6e4, -6e4, 0.0]])  # differences are infinite in half precision
+    assert float(dl.AveragedLoss("f1", average="micro")(far.half(), torch.tensor([0]))) == 0

@@ -210,3 +210,22 @@ def test_wrong_shapes_raise_the_usual_error() -> None:
     compiled = torch.compile(dl.DirectLoss("ap"), backend="eager")
     with pytest.raises(dl.DirectLossError, match="target must have the shape of scores"):
         compiled(LISTS, RANKED[:, :3])
+
+
+@pytest.mark.parametrize("name", ["ap", "f1", "error"])
+def test_a_program_takes_any_number_of_problems(name: str) -> None:
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loss = dl.DirectLoss(name, samples=2)
+
+        def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+            loss: Tensor = self.loss(scores, target)
+            return loss
+
+    draw = torch.Generator().manual_seed(0)
+    scores, target = torch.randn(6, 9, generator=draw), torch.randint(2, (6, 9), generator=draw)
+    dynamic = {0: torch.export.Dim.DYNAMIC}
+    given = scores[:4].clone().requires_grad_(), target[:4]
+    exported = torch.export.export(Step(), given, dynamic_shapes=(dynamic, dynamic))
+    torch.testing.assert_close(exported.module()(scores, target), dl.direct_loss(scores, target, name))

@@ -157,3 +157,17 @@ def test_what_runs_on_the_host_says_so(call: Callable[[Tensor], Tensor]) -> None
     with pytest.raises(dl.DirectLossError, match=r"which torch\.func's transforms cannot see"):
         vmap(call, randomness="different")(SCORES.expand(2, 3, 4))
     assert autograd(call, SCORES)[0].isfinite().all()
+
+
+def test_costs_and_functions_of_counts_inside_of_vmap() -> None:
+    draw = torch.Generator().manual_seed(0)
+    scores, classes = torch.randn(4, 3, generator=draw), torch.tensor([0, 1, 2, 0])
+    costs = dl.tasks.CostMatrix(torch.tensor([[0.0, 1, 2], [3, 0, 1], [1, 5, 0]]))
+    each = torch.vmap(torch.func.grad(lambda s, c: dl.direct_loss(s, c, costs)), randomness="different")
+    free = scores.clone().requires_grad_()
+    dl.direct_loss(free, classes, costs, reduction="sum").backward()
+    torch.testing.assert_close(each(scores, classes), free.grad)
+
+    counts = dl.tasks.CountMetric(lambda tp, fp, fn, tn: (tn + 1) / (tn + fp + 1))
+    one = torch.vmap(torch.func.grad(lambda s, t: dl.direct_loss(s, t, counts)), randomness="different")
+    assert one(scores, torch.tensor([[1, 0, 0]] * 4)).isfinite().all()

@@ -745,3 +745,8 @@ def test_the_likelihood_of_labels_with_flips_is_that_of_the_labels_as_they_are()
         _, slope = step(sure, torch.tensor([1] * 4 + [0] * 4), "error", flips=flips, likelihood=1.0)
         assert slope.isfinite().all()
         torch.testing.assert_close(slope[[0, 5]], torch.zeros(2), rtol=0, atol=1e-6)
+
+
+def test_the_expected_metric_of_a_cost_is_the_cost() -> None:
+    cost = dl.tasks.MetricFunction(lambda scores, target: 5.0, maximize=False)
+    assert float(dl.expected_metric(torch.randn(3), torch.tensor([0, 1, 0]), cost, samples=2)) == 5

@@ -207,3 +207,24 @@ def test_a_generator_of_another_device_is_refused() -> None:
 def test_scores_that_are_not_floating_point_are_refused() -> None:
     with pytest.raises(dl.DirectLossError, match="scores must be floating point"):
         dl.direct_loss(torch.tensor([1, 2]), torch.tensor([0, 1]), "ap", noise=1.0)
+
+
+@pytest.mark.parametrize("name", ["ap", "f1"])
+@pytest.mark.parametrize("samples", ["auto", 10])
+def test_the_expected_metric_without_noise_is_the_metric(name: str, samples: int | str) -> None:
+    scores, target = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0, 1, 0])
+    found = dl.expected_metric(scores, target, name, noise=0, samples=samples)
+    assert float(found) == pytest.approx(1 - float(dl.direct_loss(scores, target, name)))
+
+
+@pytest.mark.parametrize("noise", [1e-40, 1e300])
+def test_noise_out_of_range_is_refused(noise: float) -> None:
+    with pytest.raises(dl.DirectLossError, match="noise must be 0, or from 1e-20 to 1e\\+20"):
+        dl.DirectLoss("ap", noise=noise)
+
+
+def test_huge_scores_over_little_noise_have_a_finite_gradient() -> None:
+    scores = torch.tensor([[3e38, -3e38, 1.0]], requires_grad=True)
+    dl.direct_loss(scores, torch.tensor([1]), "accuracy", noise=0.1).backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()

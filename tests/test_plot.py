@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import directloss as dl
 
@@ -129,3 +130,14 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "directloss.plot needs matplotlib: pip install matplotlib\n"
+
+
+def test_landscape_of_a_function_is_the_mean_over_its_draws() -> None:
+    def all_right(scores: Tensor, target: Tensor) -> Tensor:
+        return ((scores > 0) == (target == 1)).float().prod()
+
+    scores, target = torch.tensor([0.5, -0.3, 0.2]), torch.tensor([1, 0, 1])
+    draw = torch.Generator().manual_seed(0)
+    ax = dl.plot.landscape(scores, target, all_right, noise=(1.0,), points=3, samples=20_000, generator=draw)
+    middle = ax.lines[0].get_ydata()[1]  # type: ignore[index]
+    assert 1 - float(middle) == pytest.approx(0.55 * 0.65 * 0.6, abs=0.01)  # the first score is at 0.1 there

@@ -144,3 +144,9 @@ def test_without_a_memory_there_is_no_state() -> None:
     loss_fn(EMBEDDINGS, LABELS)
     assert not loss_fn.state_dict()
     loss_fn.load_state_dict({"_extra_state": {"embeddings": EMBEDDINGS, "labels": LABELS}})  # of an earlier version
+
+
+def test_an_embedding_of_zeros_in_half_precision() -> None:
+    embeddings, labels = torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 0, 1, 1])
+    wanted = dl.RetrievalLoss("ap")(embeddings, labels)
+    assert float(dl.RetrievalLoss("ap")(embeddings.half(), labels)) == pytest.approx(float(wanted), abs=1e-3)

@@ -32,6 +32,8 @@ HEAVIEST = 1e30
 """Sums of millions of such weights, and products of two, are still finite in the dtypes that hold them."""
 
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Dtypes that most operations lack."""
 NO_FLOAT64 = {"mps"}
 """Device types without float64."""
 

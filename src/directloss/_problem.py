@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from torch import Tensor
 import directloss.tasks  # noqa: F401  # registers its names: a graph that begins with one could not import them
 from directloss._checks import (
     REDUCTIONS,
+    UNSIGNED,
     blank,
     check_choice,
     check_mask,
@@ -26,8 +28,6 @@ from directloss._registry import as_task
 from directloss.task import PaddedTask, Task
 
 Dim = int | Sequence[int]
-UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-"""Dtypes that most operations lack."""
 
 
 class Problem(NamedTuple):
@@ -104,7 +104,7 @@ class Problem(NamedTuple):
             own = counted.to(result_type(self.scores)) if every is None else counted * every
         if reduction != "mean" or (every is None and not self.batch_shape):  # the mean of one problem is its loss
             return 1.0 if own is None else own, 1.0 if every is None else every
-        count = self.batch_shape.numel()
+        count = math.prod(self.batch_shape)  # torch.export would fix the result of numel()
         return tuple(  # type: ignore[return-value]
             1 / count if one is None else one / one.sum().clamp(min=torch.finfo(one.dtype).tiny) for one in (own, every)
         )
@@ -259,8 +259,8 @@ def _events_last(
     form: Form, scores: Tensor, target: Tensor, mask: Tensor | None, weight: Tensor | None, dim: Dim
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Move ``dim``, the one or several dimensions that hold the items of one problem, to the end."""
-    dims = [dim] if isinstance(dim, int) else list(dim)
     try:
+        dims = [dim] if isinstance(dim, int) else list(dim)
         places = sorted(range(scores.dim())[d] for d in dims)
     except (IndexError, TypeError):
         fail("dim", f"must name dimensions of scores, which has {scores.dim()}", dim)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss._checks import check_choice, check_mask, check_scores, check_tensor, fail
+from directloss._checks import UNSIGNED, check_choice, check_mask, check_scores, check_tensor, fail
 from directloss._dynamo import traced
 from directloss._loss import LossModule, TaskLoss
 from directloss.direct import DirectLoss
@@ -70,12 +70,13 @@ class AveragedLoss(LossModule):
         self.each = loss(task, dim=0 if average in ("macro", "weighted") else None, **options)
         self.generator = self.each.generator
         judged = self.each.task
-        if (judged.event_dims, judged.target_dims) not in ((0, 0), (1, 1)):
-            hint = "It takes class indices directly: use the loss without AveragedLoss."
-            fail("task", "must be a metric of yes or no, such as f1, iou or ap", repr(judged), hint)
+        if (judged.event_dims, judged.target_dims) != (1, 1):
+            hint = "An average of it is the loss itself: use the loss without AveragedLoss."
+            fail("task", "must be a metric of several decisions or ranks, such as f1, iou or ap", repr(judged), hint)
         self.by_class: TaskLoss | None = None
         exact = isinstance(self.each, DirectLoss) and self.each.traceable and average not in ("micro", "samples")
-        if exact and isinstance(judged, CountTask) and self.reduction == "mean":
+        self._corrects = any(getattr(self.each, "flips", ()))
+        if exact and isinstance(judged, CountTask) and self.reduction == "mean" and not self._corrects:
             self.by_class = loss(ClassAverage(judged, "weighted" if average == "weighted" else "macro"), **options)
 
     def forward(  # type: ignore[override]
@@ -93,6 +94,8 @@ class AveragedLoss(LossModule):
         if shown is not None:
             target = torch.where(shown, target, torch.zeros_like(target))
         of_classes = target.dim() < scores.dim() and scores.shape[1] > 1
+        if of_classes and self._corrects:
+            fail("flips", "must be 0 for class indices: the classes that wrong labels come from are not known", "given")
         if target.dim() < scores.dim() and self.check_values and not traced():
             _check_classes(target, max(scores.shape[1], 2))
         if of_classes and self.by_class is not None:
@@ -101,7 +104,7 @@ class AveragedLoss(LossModule):
             target = _one_hot(target, scores.shape[1]) if of_classes else target.unsqueeze(1)
             shown = None if shown is None else shown.unsqueeze(1).expand_as(scores)
         if of_classes and self.each.task.defaults.density == "logistic":
-            scores = margins(scores)
+            scores = margins(scores.to(torch.promote_types(scores.dtype, torch.float32)))
         wanted, shown = self._problems(target), None if shown is None else self._problems(shown)
         share = self._weight(wanted if shown is None else wanted * shown, of_classes)
         value: Tensor = self.each(self._problems(scores), wanted, mask=shown, weight=share)
@@ -178,7 +181,7 @@ def _check_shapes(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if target.shape not in (scores.shape, without):
         rule = f"must have shape {tuple(without)} or {tuple(scores.shape)}: {SHAPES}"
         fail("target", rule, f"of shape {tuple(target.shape)}")
-    return scores, target
+    return scores, target.long() if target.dtype in UNSIGNED else target
 
 
 def _check_classes(target: Tensor, classes: int) -> None:

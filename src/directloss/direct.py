@@ -273,8 +273,9 @@ def expected_metric(
     fixed, given = problem.scores, problem.task
     source = check_noise(noise, samples, generator, given.defaults.noise)
     own = given.noise_scale(fixed) if isinstance(noise, str) else None
-    count = max(1, EXPECTED // fixed.numel()) if source.samples is None else source.samples
     source = source._replace(scale=source.scale if own is None else own)
+    count = max(1, EXPECTED // fixed.numel()) if source.samples is None else source.samples
+    count = 1 if source.silent else count
     total, together = torch.zeros((), dtype=torch.float64), max(1, min(count, EXPECTED // fixed.numel()))
     with torch.no_grad():
         for first in range(0, count, together):
@@ -300,13 +301,19 @@ def mean_metric(
 
 def _values(problem: Problem) -> tuple[Tensor, Tensor | None]:
     """The metric of each problem, and which of them count."""
+    losses, counted = losses_of(problem)
+    return problem.task.value(losses, problem.target, **problem.padding), counted
+
+
+def losses_of(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    """The loss of each problem, and which of them count."""
     request = Estimate(Noise(0.0, 1, None), gradient=False, mask=problem.mask, check_values=problem.check_values)
-    mover, losses = moving(problem.task), None
+    mover = moving(problem.task)
     if mover is not None:
         losses, _, _, counted, _ = mover.expected(problem.scores, problem.target, request)
     else:
         losses, counted, *_ = theorem.estimate(problem, 1.0, (1,), Noise(0.0, 1, None))
-    return problem.task.value(losses, problem.target, **problem.padding), counted
+    return losses, counted
 
 
 class DirectLoss(TaskLoss):
@@ -353,8 +360,13 @@ class DirectLoss(TaskLoss):
 
     @property
     def settings(self) -> Settings:
-        """The settings as they are now."""
-        return Settings(self.noise, self.samples, self.likelihood, self.flips, self.epsilon, self.sign, self.generator)
+        """The settings as they are now: they may be changed during training."""
+        known = isinstance(self.epsilon, Tensor)  # checked before; again would wait for the device
+        epsilon = None if known else self.epsilon
+        settings = check_settings(
+            self.noise, self.samples, self.likelihood, self.flips, epsilon, self.sign, self.generator
+        )
+        return settings._replace(epsilon=self.epsilon) if known else settings
 
     @property
     def traceable(self) -> bool:

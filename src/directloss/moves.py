@@ -215,8 +215,11 @@ def flipped(metric: Metric, counts: Tensor, weight: Tensor | float = 1.0) -> Ten
 
 
 def divided(values: Tensor, noise: float) -> Tensor:
-    """Values over the scale of the noise, which is usually 1."""
-    return values if noise == 1 else values / noise
+    """Values over the scale of the noise, which is usually 1; finite."""
+    if noise == 1:
+        return values
+    most = torch.finfo(values.dtype).max
+    return values / noise if noise > 1 else (values / noise).clamp(-most, most)
 
 
 def expected_cost_slope(scores: Tensor, costs: Tensor, noise: float) -> Tensor:

@@ -26,6 +26,8 @@ DRAWN_IN_ALL = 8192
 """Of many lists together it draws no more than this, or one per score: a long batch averages over its lists."""
 LEAST = 2.0**-24
 """Half the gap between 1 and the next lower float32: uniform numbers stay this far from 0 and 1."""
+WIDEST = 1e20
+"""The noise is at most this, and at least its inverse, so that scores over the noise are finite."""
 DENSITIES = ("uniform", "gumbel", "logistic")
 
 
@@ -97,5 +99,7 @@ def check_noise(noise: object, samples: object, generator: object, advised: floa
     if isinstance(noise, str) and noise != "auto":
         fail("noise", 'must be a number of at least 0 or "auto"', repr(noise))
     scale = advised if isinstance(noise, str) else 0.0 if noise is None else check_not_negative("noise", noise)
+    if scale and not 1 / WIDEST <= scale <= WIDEST:
+        fail("noise", f"must be 0, or from {1 / WIDEST:g} to {WIDEST:g}", noise, "Scale the scores instead.")
     count = None if isinstance(samples, str) and samples == "auto" else check_count("samples", samples)
     return Noise(scale, count, check_generator(generator))

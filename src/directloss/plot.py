@@ -22,8 +22,9 @@ from directloss._checks import (
     check_scores,
     fail,
 )
+from directloss._problem import prepare
 from directloss._registry import as_task
-from directloss.direct import direct_loss
+from directloss.direct import direct_loss, losses_of
 from directloss.integrations._needs import needed
 from directloss.noise import Noise
 from directloss.task import Task
@@ -152,13 +153,15 @@ def landscape(
     low, high = float(scores.min()), float(scores.max())
     reach = (high - low) / 2 or 1.0
     moved = torch.linspace(low - reach, high + reach, points, dtype=scores.dtype, device=scores.device)
-    curves = []
+    options: dict[str, Any] = {"reduction": "none", "mask": None, "dim": None, "weight": None, "check_values": True}
+    problem, curves = prepare(scores, target, task, **options), []
+    problem.check()
     for scale in scales:
         shifts = Noise(scale, samples, generator).perturb(torch.zeros_like(scores), task.defaults.density)
-        lists, labels, curve = scores + shifts, target.expand(len(shifts), *target.shape), []
+        lists, curve = scores + shifts, []
         for position in moved:
             lists[:, item] = position + shifts[:, item]
-            curve.append(float(direct_loss(lists, labels, task)))
+            curve.append(float(losses_of(problem.repeated(lists))[0].mean()))
         curves.append(curve)
 
     ax = _axes(ax, "y")

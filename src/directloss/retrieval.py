@@ -151,7 +151,8 @@ class RetrievalLoss(LossModule):
 
 def cosine(queries: Tensor, candidates: Tensor) -> Tensor:
     """Cosines ``(n, m)`` of the angles between embeddings."""
-    return F.normalize(queries, dim=-1) @ F.normalize(candidates, dim=-1).T
+    least = max(1e-12, torch.finfo(queries.dtype).tiny)
+    return F.normalize(queries, dim=-1, eps=least) @ F.normalize(candidates, dim=-1, eps=least).T
 
 
 def _allowed(scores: Tensor, own: bool, pairs: Sequence[Tensor] | None) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from directloss import epsilon as epsilons
-from directloss._checks import check_epsilon
+from directloss._checks import check_epsilon, fail
 from directloss._loss import TaskLoss, hosted
 from directloss._problem import Dim, Problem, prepare
 from directloss.distributed import Gather
@@ -46,6 +46,8 @@ def hinge_loss(
     problem = prepare(
         scores, target, task, reduction=reduction, mask=mask, dim=dim, weight=weight, check_values=check_values
     )
+    if epsilon is None:
+        fail("epsilon", 'must be a positive number or "auto"', None)
     return hosted(_loss)(problem, epsilon, reduction, check_values)
 
 

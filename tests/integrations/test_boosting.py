@@ -503,3 +503,9 @@ def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_input(call: Any, says: str) -> None:
     with pytest.raises(dl.DirectLossError, match=says):
         call()
+
+
+@pytest.mark.parametrize(("metric", "shape"), [("accuracy", (4,)), ("ap", (4, 3)), ("f1", (4, 2))])
+def test_labels_between_classes_are_refused(metric: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(dl.DirectLossError, match=r"label must hold whole numbers, one class per row, but it is 0\.9"):
+        Objective(metric)(np.array([0.9, 1.0, 0.0, 1.0]), np.zeros(shape))

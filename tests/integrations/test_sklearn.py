@@ -547,7 +547,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     [
         ({"eval_set": X3}, r"eval_set must be rows and labels, \(X, y\), .*but it is a ndarray"),
         ({"eval_set": (X3, Y3 + 1)}, "eval_set must have labels that y has, such as 0, but it is 2"),
-        ({"eval_set": (X3, 0 * Y3)}, "eval_set or validation_fraction must give rows of both labels"),
+        ({"eval_set": (X3, 0 * Y3)}, "eval_set or validation_fraction must give rows of more than one label"),
     ],
 )
 def test_bad_validation_rows(more: dict[str, Any], message: str) -> None:
@@ -603,3 +603,16 @@ def test_the_rankers_score_is_the_metric(metric: str) -> None:
     wanted = measures[metric](scores, wished)[both].mean().item()
     assert ranker.score(X, y >= 2, qid=qid) == pytest.approx(wanted, abs=1e-5)
     assert math.isnan(ranker.score(X, np.zeros_like(y), qid=qid))
+
+
+@pytest.mark.parametrize("metric", ["ap", "f1"])
+def test_equal_weights_of_any_size_change_nothing(metric: str) -> None:
+    plain = DirectLossClassifier(metric, epochs=3, random_state=0).fit(X3, Y3 > 0)
+    tiny = DirectLossClassifier(metric, epochs=3, random_state=0).fit(X3, Y3 > 0, sample_weight=np.full(len(Y3), 1e-3))
+    np.testing.assert_allclose(tiny.predict_proba(X3), plain.predict_proba(X3), rtol=1e-6)
+
+
+def test_lists_that_tell_nothing_cannot_validate_a_ranker() -> None:
+    lists = {"qid": np.arange(len(Y3)) // 10}
+    with pytest.raises(dl.DirectLossError, match="eval_set or validation_fraction must give rows of more than one"):
+        DirectLossRanker(epochs=2).fit(X3, Y3, **lists, eval_set=(X3, 0 * Y3), eval_qid=lists["qid"])

@@ -588,3 +588,15 @@ def test_explain_of_a_metric_with_a_name() -> None:
     assert UniLoss("ap").explain(scores, target) == "AveragePrecisionPairs(), written by hand: 24 comparisons."
     with pytest.raises(DirectLossError, match="scores must be finite"):
         UniLoss("ap").explain(scores * float("nan"), target)
+
+
+def test_a_metric_that_no_score_changes_has_its_value_and_counts() -> None:
+    scores = torch.tensor([[0.2, 0.9, 0.7], [3.0, 1.0, -1.0]], requires_grad=True)
+    target = torch.tensor([[0, 0, 0], [1, 0, 0]])
+    each = UniLoss("f1", reduction="none")(scores, target)
+    assert each.tolist() == pytest.approx([1, 1 / 3])
+    loss = UniLoss("f1")(scores, target)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(2 / 3)
+    assert scores.grad is not None
+    assert scores.grad[0].tolist() == [0, 0, 0]

@@ -233,8 +233,8 @@ class UniLoss(LossModule):
             return None
         if self.best_scores is not None:
             problem = replace(problem, best_scores=flat_best(self.best_scores, shown, labels))
-        if not needed and self.value == "metric":
-            return self._as_loss(problem.now), scores
+        if not problem.comparisons.count or (not needed and self.value == "metric"):
+            return self._as_loss(problem.now), torch.zeros_like(scores)
         value, gradient, unit = self._relaxed(problem)
         slope = (-gradient if self.maximize else gradient).reshape(shown.shape)
         likely = likelihood_slope(shown, labels) if self.likelihood and self.refactored.likely else None

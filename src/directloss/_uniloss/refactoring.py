@@ -33,6 +33,7 @@ from directloss.metrics.classification import check_class_problem
 from directloss.metrics.confusion import members
 from directloss.metrics.ranking import average_precision
 
+NOTHING = Differences(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long), 0)
 MANY = 4_000_000
 """Above this many comparisons a step takes about a second."""
 
@@ -74,7 +75,7 @@ class Refactored(ABC):
 
     @abstractmethod
     def bind(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Bound | None:
-        """Bind to the scores and the target of one problem; None if there is nothing to compare."""
+        """Bind to the scores and the target of one problem; None if it has no metric, or only one class."""
 
     def check(self, scores: Tensor, target: Tensor) -> None:  # noqa: B027 - optional
         """Raise an error if scores and target do not fit; called before they are split into problems."""
@@ -208,10 +209,9 @@ class Automatic(Refactored):
         best, relevance = ideal_scores(scores, target), relevance_of(scores, target)
         finding = self._find(measure, scores, best, relevance)
         if finding.constant and relevance is None:
-            return None
-        comparisons = _comparisons(finding, scores, target, relevance)
-        if comparisons.count == 0:
-            return None
+            comparisons: Comparisons = NOTHING
+        else:
+            comparisons = _comparisons(finding, scores, target, relevance)
         if comparisons.count > MANY:
             warn_once(
                 f"many comparisons {name}",

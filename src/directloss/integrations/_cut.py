@@ -86,7 +86,7 @@ class Calibration:
         """The calibration of maximum likelihood for rows of these classes; the bias is 0 unless ``biased``."""
         scores = _by_class(scores)
         spread, classes = float(scores.std()) or 1.0, scores.shape[1]
-        weight = np.ones(len(codes)) if weight is None else weight
+        weight = np.ones(len(codes)) if weight is None else weight / weight.mean()
         # Platt's targets, for any number of classes: as if there were two more right rows and two more wrong ones.
         counts, more = np.bincount(codes, weight, minlength=classes), 2 / classes
         wrong = (more / (counts + 2 * more))[codes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -225,6 +226,9 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             if measure is None or (number % max(1, self.epochs // LOOKS) and number < self.epochs):
                 continue
             self.validation_curve_[number] = value = measure()
+            if math.isnan(value):
+                rule = "must give rows of more than one label, or lists with more than one grade"
+                fail("eval_set or validation_fraction", rule, "of one label only")
             if not best or value > self.validation_curve_[self.best_epoch_]:
                 self.best_epoch_, best = number, {k: one.clone() for k, one in self.network_.state_dict().items()}
             if self.early_stopping and number - self.best_epoch_ >= self.n_iter_no_change:

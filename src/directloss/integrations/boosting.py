@@ -249,6 +249,9 @@ class ScoredRows(NamedTuple):
         """The problems of the task, in a few batches; their scores are taken from ``scores``, differentiably."""
         task = row_task(for_labels(task, self.labels), one_score=self.scores.ndim == 1)
         by_class = task.event_dims > task.target_dims or not task.event_dims
+        by_class |= self.scores.ndim == 2
+        if by_class and (broken := self.labels != np.floor(self.labels)).any():
+            fail("label", "must hold whole numbers, one class per row", self.labels[broken][0])
         labels = torch.from_numpy(self.labels.astype(np.int64) if by_class else self.labels)
         weight = None if self.weight is None else torch.from_numpy(self.weight)
         options: dict[str, Any] = {"reduction": "none", "dim": None, "check_values": True}
@@ -259,7 +262,7 @@ class ScoredRows(NamedTuple):
             return
         if task.target_dims and self.scores.ndim == 2:  # each class against the rest
             # Only the highest score is a yes: softmax scores have no natural zero.
-            labels = one_hot(labels.long(), scores.shape[1]).T.contiguous()
+            labels = one_hot(labels, scores.shape[1]).T.contiguous()
             scores = (margins(scores) if decides(task) else scores).T.contiguous()
             weight = None if weight is None else weight.expand(labels.shape)
         yield prepare(scores, labels, task, mask=None, weight=weight, **options)

@@ -22,7 +22,19 @@ import torch
 import directloss
 from directloss._checks import fail
 from directloss.integrations._cut import Calibration
-from directloss.tabular.columns import TITLES, Codes, Column, Floats, Values, encode, find_column, learn, tidy, words
+from directloss.tabular.columns import (
+    RARE,
+    TITLES,
+    Codes,
+    Column,
+    Floats,
+    Values,
+    encode,
+    find_column,
+    learn,
+    tidy,
+    words,
+)
 from directloss.tabular.comparison import Comparison, compare
 from directloss.tabular.files import write_file
 from directloss.tabular.measures import Measure, get_measure
@@ -269,6 +281,9 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
         return {own: values.iloc[plan.parts[name]] for own, values in plan.frame.items()}
 
     columns = learn(plan.columns, part("training"))
+    if not any(column.width for column in columns):
+        rule = f"must have a column with numbers, or with a word in at least {RARE} training rows"
+        fail("data", rule, "a table without one", "Are numbers written with units, or thousands with commas?")
     train, held = ((encode(columns, part(name)), plan.labels(name)) for name in ("training", "validation"))
     data, test = Data(train, held, plan.measure, request.seed, request.epochs), encode(columns, part("test"))
     tried = methods(plan.measure, request.trials, request.seed)

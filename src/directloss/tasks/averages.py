@@ -108,11 +108,10 @@ class ClassAverage(PaddedTask):
         fail("epsilon, sign", f"must be left out: {self!r} has no exact loss-augmented inference", "given")
 
     def truth(self, target: Tensor, mask: Mask = None) -> Tensor:
-        return target
+        fail("task", 'must have a scoring function F: the perceptron takes "accuracy" instead', repr(self))
 
     def score(self, scores: Tensor, output: Tensor) -> Tensor:
-        """The mean score of the chosen classes."""
-        return wide(scores).gather(-1, output.long().unsqueeze(-1)).squeeze(-1).mean(-1)
+        return self.truth(output)
 
     def __repr__(self) -> str:
         return f"ClassAverage({self.task!r}, {self.average!r})"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from directloss._checks import check_positive, fail, warn_once
+from directloss._dynamo import traced
 from directloss.metrics import confusion as formulas
 from directloss.metrics.confusion import Counts
 from directloss.tasks._counting import CountTask
@@ -174,8 +175,7 @@ class CountMetric(CountTask):
             fail(what, "must be a tensor", f"a {type(value).__name__}")
         if value.shape != shape:
             fail(what, f"must have the shape of the counts, {tuple(shape)}", f"of shape {tuple(value.shape)}")
-        finite = torch.isfinite(value)
-        if not bool(finite.all()):
+        if not traced() and not bool((finite := torch.isfinite(value)).all()):
             where = ", ".join(f"{name} = {int(part[~finite][0])}" for name, part in counts._asdict().items())
             hint = "Define 0/0, for example with torch.where."
             fail(what, "must be finite for all counts", f"{value[~finite][0].item()} at {where}", hint)

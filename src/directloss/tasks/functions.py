@@ -94,6 +94,10 @@ class MetricFunction(Task):
         values = self.values(output.reshape(-1, *output.shape[len(lead) :]), target).reshape(lead).to(output.device)
         return 1 - values if self.maximize else values
 
+    def value(self, losses: Tensor, target: Tensor) -> Tensor:
+        """What the function returns."""
+        return 1 - losses if self.maximize else losses
+
     def augmented(self, scores: Tensor, target: Tensor, epsilon: float | Tensor, sign: int) -> NoReturn:
         fail("epsilon, sign", f"must be left out: {self!r} has no loss-augmented inference", "given")
 
