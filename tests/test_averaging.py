@@ -162,7 +162,7 @@ def test_other_losses_and_what_is_told() -> None:
     ("settings", "target", "message"),
     [
         ({"average": "mean"}, torch.zeros(6, dtype=torch.long), "average must be one of"),
-        ({"task": "accuracy"}, torch.zeros(6, dtype=torch.long), "task must be a metric of yes or no, such as f1"),
+        ({"task": "accuracy"}, torch.zeros(6, dtype=torch.long), "task must be a metric of several decisions or ranks"),
         ({"dim": 1}, torch.zeros(6, dtype=torch.long), "dim must be left out: average decides which decisions"),
         ({}, torch.zeros(5, dtype=torch.long), r"target must have shape \(6,\) or \(6, 3\): scores \(n, c, ...\)"),
         (

@@ -591,12 +591,12 @@ def test_explain_of_a_metric_with_a_name() -> None:
 
 
 def test_a_metric_that_no_score_changes_has_its_value_and_counts() -> None:
-    scores = torch.tensor([[0.2, 0.9, 0.7], [3.0, 1.0, -1.0]], requires_grad=True)
-    target = torch.tensor([[0, 0, 0], [1, 0, 0]])
-    each = UniLoss("f1", reduction="none")(scores, target)
-    assert each.tolist() == pytest.approx([1, 1 / 3])
-    loss = UniLoss("f1")(scores, target)
+    scores = torch.tensor([[1.0, -1.0, 2.0], [3.0, 1.0, -1.0]], requires_grad=True)
+    target = torch.tensor([[1, 1, 1], [1, 0, 0]])
+    each = UniLoss("mcc", reduction="none")(scores, target)
+    torch.testing.assert_close(each, dl.direct_loss(scores, target, "mcc", reduction="none"), check_dtype=False)
+    loss = UniLoss("mcc")(scores, target)
     loss.backward()
-    assert float(loss.detach()) == pytest.approx(2 / 3)
+    assert float(loss.detach()) == pytest.approx(float(each.detach().mean()))
     assert scores.grad is not None
     assert scores.grad[0].tolist() == [0, 0, 0]
