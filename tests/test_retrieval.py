@@ -124,6 +124,7 @@ def _twice(loss_fn: RetrievalLoss, *batches: torch.Tensor) -> None:
         (lambda: RetrievalLoss("ap", memory=-1), "memory must be a whole number of at least 0"),
         (lambda: RetrievalLoss()(EMBEDDINGS, LABELS[:3]), "embeddings must have shape"),
         (lambda: RetrievalLoss()(EMBEDDINGS, LABELS, None, EMBEDDINGS), "ref_labels must be a torch.Tensor"),
+        (lambda: RetrievalLoss()(EMBEDDINGS, LABELS, None, EMBEDDINGS[:, :1], LABELS), "ref_emb must have 5 columns"),
         (lambda: RetrievalLoss()(EMBEDDINGS * torch.nan, LABELS), "embeddings must be finite"),
         (lambda: RetrievalLoss()(EMBEDDINGS, LABELS, (LABELS,)), "indices_tuple must hold pairs"),
         (lambda: RetrievalLoss(gather=True)(EMBEDDINGS, LABELS, (LABELS,)), "gather must be False where"),

@@ -119,6 +119,8 @@ class RetrievalLoss(LossModule):
         memory = self.memory if others is None and self.training else None
         if others is not None:
             candidates, names = others, self._check("ref_emb", others, "ref_labels", other_labels)
+            if self.similarity is cosine and others.shape[1] != embeddings.shape[1]:
+                fail("ref_emb", f"must have {embeddings.shape[1]} columns like the embeddings", others.shape[1])
         elif memory is not None:
             candidates, names = memory.joined(embeddings, labels, "embeddings")
         scores = self.scale * self.similarity(embeddings, candidates)

@@ -586,6 +586,11 @@ BAD: dict[str, tuple[Callable[[Path], Path], list[str], str]] = {
     "unknown group": (GOOD, [*ASK, "--group", "nois"], "--group must name columns of t.csv"),
     "target as group": (GOOD, [*ASK, "--group", "outcome"], "--group must not name the target"),
     "all dropped": (GOOD, [*ASK, "--drop", "a,b,noise,colour"], "--drop must leave a column with values to learn from"),
+    "nothing but names": (
+        lambda folder: write(folder, "t.csv", rows(60)[["outcome"]].assign(a=[f"p{k}" for k in range(60)])),
+        ASK,
+        "data must have a column with numbers, or with a word in at least 5 training rows",
+    ),
     "nothing but gaps": (
         lambda folder: write(folder, "t.csv", rows(60)[["outcome"]].assign(a=None)),
         ASK,

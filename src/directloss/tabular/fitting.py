@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import sklearn
@@ -103,6 +104,7 @@ class FitPlan:
     """The rows for training, validation and test."""
     groups: Codes | None
     columns: list[Column]
+    """Learned from the training rows."""
     frame: dict[str, Values]
     """The values of each column."""
     left_out: dict[str, str]
@@ -139,14 +141,18 @@ def make_plan(request: FitRequest, say: Say = lambda line: None) -> FitPlan:
         groups = tidy(sample[request.group].to_pandas(), request.group, as_words=True).cat.codes.to_numpy()
     parts = split(target.y, request.seed, groups)
     measure.check_rows(min(map(len, parts.values())))
-    found = _read_columns(request, table, sample)
+    found, frame, left_out = _read_columns(request, table, sample)
+    columns = learn(found, {name: values.iloc[parts["training"]] for name, values in frame.items()})
+    if not any(column.width for column in columns):
+        rule = f"must have a column with numbers, or with a word in at least {RARE} training rows"
+        fail("data", rule, "a table without one", "Are numbers written with units, or thousands with commas?")
     with request.data.open("rb") as file:
         config = {"data": hashlib.file_digest(file, "sha256").hexdigest()}
     config |= {"positive": target.labels[1], "metric": measure.name} | {key: getattr(request, key) for key in SAME}
     versions = {"directloss": directloss.__version__, "torch": torch.__version__, "sklearn": sklearn.__version__}
     trials = _read_trials(request.folder / RUN, config) if request.resume else {}
     run = {"command": request.command(), "versions": versions, "config": config, "trials": trials}
-    plan = FitPlan(request, measure, target, rows, parts, groups, *found, list(table.notes), run)
+    plan = FitPlan(request, measure, target, rows, parts, groups, columns, frame, left_out, list(table.notes), run)
     _introduce(plan, total, say)
     return plan
 
@@ -277,15 +283,11 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
     _check_folder(request)  # again, because another fit may have begun in it
     _write_run(plan)
 
-    def part(name: str) -> dict[str, Values]:
-        return {own: values.iloc[plan.parts[name]] for own, values in plan.frame.items()}
+    def inputs(part: str) -> npt.NDArray[np.float32]:
+        return encode(plan.columns, {own: values.iloc[plan.parts[part]] for own, values in plan.frame.items()})
 
-    columns = learn(plan.columns, part("training"))
-    if not any(column.width for column in columns):
-        rule = f"must have a column with numbers, or with a word in at least {RARE} training rows"
-        fail("data", rule, "a table without one", "Are numbers written with units, or thousands with commas?")
-    train, held = ((encode(columns, part(name)), plan.labels(name)) for name in ("training", "validation"))
-    data, test = Data(train, held, plan.measure, request.seed, request.epochs), encode(columns, part("test"))
+    train, held = ((inputs(part), plan.labels(part)) for part in ("training", "validation"))
+    data, test = Data(train, held, plan.measure, request.seed, request.epochs), inputs("test")
     tried = methods(plan.measure, request.trials, request.seed)
     results = {method.name: _choose(plan, method, data, test, say) for method in tried}
     # The validation rows choose; the test rows only judge.
@@ -293,7 +295,7 @@ def carry_out(plan: FitPlan, say: Say) -> Outcome:
     assert saved.network is not None
     calibration = Calibration.of(saved.network.decision_function(held[0]), held[1])
     about = plan.target.labels, plan.target.name, plan.measure.name, saved.title
-    model = Model(columns, saved.network, calibration, *about)
+    model = Model(plan.columns, saved.network, calibration, *about)
     comparison = compare(
         plan.measure, {name: torch.from_numpy(result.test) for name, result in results.items()},
         torch.from_numpy(plan.labels("test")), saved.name, request.seed,
