@@ -1,6 +1,6 @@
 """Segmentation of street scenes, see `benchmarks.segmentation`.
 
-    python -m benchmarks.camvid --data-root DATA [--seeds 3] [--out results/camvid] [--workers 1]
+    python -m benchmarks.camvid --data-root DATA [--seeds 5] [--out results/camvid] [--workers 1]
 
 CamVid with 11 classes (Brostow et al. 2009; the parts of SegNet: 367 / 101 / 233 images): ``train/NAME.png`` holds the
 image and ``trainannot/NAME.png`` the class of each pixel, 11 for void; so for ``val`` and ``test``. 96 x 72 pixels, 24

@@ -1,6 +1,6 @@
 """Segmentation of cats and dogs, see `benchmarks.segmentation`.
 
-    python -m benchmarks.pets --data-root DATA [--seeds 3] [--out results/pets] [--workers 1]
+    python -m benchmarks.pets --data-root DATA [--seeds 5] [--out results/pets] [--workers 1]
 
 Oxford-IIIT Pet (Parkhi et al. 2012): DATA holds ``images/NAME.jpg``, ``annotations/trimaps/NAME.png`` and the lists
 ``annotations/trainval.txt`` and ``test.txt``. Of trainval, 800 photographs to train and 200 to validate, of test 1,000,

@@ -224,4 +224,4 @@ def command(doc: str | None, scenes: Scenes) -> None:
     """The command of the study on some images."""
     make, out = partial(study, scenes), f"results/{scenes.name.lower()}"
     parts = {"methods": list(LOSSES)}
-    from_command_line(doc, make, partial(show, scenes), seeds=3, out=out, data=True, parts=parts)
+    from_command_line(doc, make, partial(show, scenes), seeds=5, out=out, data=True, parts=parts)
