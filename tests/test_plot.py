@@ -138,6 +138,6 @@ def test_landscape_of_a_function_is_the_mean_over_its_draws() -> None:
 
     scores, target = torch.tensor([0.5, -0.3, 0.2]), torch.tensor([1, 0, 1])
     draw = torch.Generator().manual_seed(0)
-    ax = dl.plot.landscape(scores, target, all_right, noise=(1.0,), points=3, samples=20_000, generator=draw)
+    ax = dl.plot.landscape(scores, target, all_right, noise=(1.0,), points=3, samples=1_000, generator=draw)
     middle = ax.lines[0].get_ydata()[1]  # type: ignore[index]
-    assert 1 - float(middle) == pytest.approx(0.55 * 0.65 * 0.6, abs=0.01)  # the first score is at 0.1 there
+    assert 1 - float(middle) == pytest.approx(0.55 * 0.65 * 0.6, abs=0.05)  # four deviations; the first score is 0.1
